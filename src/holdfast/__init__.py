@@ -1,0 +1,3 @@
+"""Durable AI agent runs on SQLite."""
+
+__all__: list[str] = []
