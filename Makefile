@@ -17,18 +17,16 @@ test: lint  ## lint, then the core tests
 	$(BIN)/python -m pytest
 
 test-full: lint  ## lint, then every test, the long ones included
-	$(BIN)/python -m pytest -m "full or not full"
+	$(BIN)/python -m pytest -m "full or not full" --timeout 1800
 
 lint: $(READY)  ## ruff, mypy, pyright and the import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/basedpyright --pythonversion 3.11
-	$(BIN)/basedpyright --pythonversion 3.12
-	$(BIN)/basedpyright --pythonversion 3.13
-	$(BIN)/basedpyright --pythonversion 3.14
-	$(BIN)/basedpyright --pythonversion 3.11 --pythonplatform Darwin
-	$(BIN)/basedpyright --pythonversion 3.11 --pythonplatform Windows
+	$(BIN)/mypy src tests $(wildcard examples benchmarks)
+	for version in 3.11 3.12 3.13 3.14; do \
+	  $(BIN)/basedpyright --pythonversion $$version || exit 1; done
+	for platform in Darwin Windows; do \
+	  $(BIN)/basedpyright --pythonversion 3.11 --pythonplatform $$platform || exit 1; done
 	$(BIN)/lint-imports
 
 fmt: $(READY)  ## format, and fix what can be fixed
