@@ -99,7 +99,6 @@ class Checked:
         Open.model_validate({"a": 1, "b": (2,), "~": 3}),
         Frozen(when=datetime(2026, 1, 1)),
         Names(["a"]),
-        Links.model_validate({"url": "https://example.org/x", "blob": "[1]"}),
         Checked(1, Cat()),
     ],
     ids=lambda value: type(value).__name__,
@@ -107,6 +106,12 @@ class Checked:
 def test_models_come_back_equal(value):
     result = again(value, type(value) | None)
     assert result == value and type(result) is type(value)
+
+
+@pytest.mark.skipif(not isinstance(pydantic.HttpUrl, type), reason="a class since pydantic 2.10")
+def test_types_that_pydantic_knows_how_to_write_come_back_equal():
+    links = Links.model_validate({"url": "https://example.org/x", "blob": "[1]"})
+    assert again(links, Links) == links
 
 
 def test_which_fields_were_given_is_remembered():

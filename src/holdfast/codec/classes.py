@@ -109,6 +109,18 @@ def reference(cls: type) -> str:
     return f"{cls.__module__}:{cls.__qualname__}"
 
 
+def late_tag(cls: type) -> str | None:
+    """The tag of a class whose module is slow to load: a value of one proves that it is loaded."""
+    modules = sys.modules
+    if cls is getattr(modules.get("decimal"), "Decimal", None):
+        return "decimal"
+    if cls is getattr(modules.get("uuid"), "UUID", None):
+        return "uuid"
+    if cls.__module__.partition(".")[0] == "pathlib":  # so not a subclass made elsewhere
+        return "path" if issubclass(cls, modules["pathlib"].PurePath) else None
+    return None
+
+
 def is_model(cls: type) -> bool:
     """Is this a pydantic model? Asked without importing pydantic."""
     return hasattr(cls, "__pydantic_validator__") and hasattr(cls, "model_fields")
@@ -138,9 +150,11 @@ _reach: list[TypeTable] = []  # at most one: what the registered classes' fields
 
 def _reached() -> TypeTable:
     # Resolved at first use, not by `register`: a field's class may be defined further down.
-    if not _reach:
-        _reach.append(TypeTable(_collect(tuple(_registered))))
-    return _reach[0]
+    for table in _reach:
+        return table
+    table = TypeTable(_collect(tuple(_registered)))
+    _reach[:] = [table]
+    return table
 
 
 @overload

@@ -12,14 +12,11 @@ import enum
 import math
 from collections.abc import Callable
 from datetime import date, datetime, time, timedelta, timezone
-from decimal import Decimal
 from json.encoder import JSONEncoder
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from types import NoneType
 from typing import Any
-from uuid import UUID
 
-from holdfast.codec.classes import Plan, TypeTable, kind_of, reference
+from holdfast.codec.classes import Plan, TypeTable, kind_of, late_tag, reference
 from holdfast.codec.faults import pack_error
 from holdfast.codec.models import model_parts, pack_core
 
@@ -170,10 +167,6 @@ def _pack_bytes(value: bytes | bytearray, table: TypeTable, room: int) -> dict[s
     return {TAG: type(value).__name__, "v": binascii.b2a_base64(value, newline=False).decode()}
 
 
-def _pack_text(tag: str) -> Packer:
-    return lambda value, table, room: {TAG: tag, "v": str(value)}
-
-
 def _pack_timedelta(value: timedelta, table: TypeTable, room: int) -> dict[str, Any]:
     return {TAG: "timedelta", "v": [value.days, value.seconds, value.microseconds]}
 
@@ -216,21 +209,28 @@ def _pack_range(value: range, table: TypeTable, room: int) -> dict[str, Any]:
     return {TAG: "range", "v": _pack_items((value.start, value.stop, value.step), table, 1)}
 
 
-def _pack_path(value: PurePath, table: TypeTable, room: int) -> dict[str, Any]:
-    kind = "Path" if isinstance(value, Path) else type(value).__name__
-    return {TAG: "path", "k": kind, "v": str(value)}
+def _pack_late(value: Any, table: TypeTable, room: int) -> dict[str, Any]:
+    """A Decimal, UUID or path; a path of this platform is a mere Path on the next one, too."""
+    cls = type(value)
+    node = {TAG: late_tag(cls), "v": str(value)}
+    if node[TAG] == "path":
+        node["k"] = cls.__name__ if cls.__name__.startswith("Pure") else "Path"
+    return node
 
 
 def _pack_object(value: Any, table: TypeTable, room: int) -> Any:
     """Everything whose exact type is not in the table of packers."""
     cls = type(value)
-    if not room:
-        raise _too_deep(value)
     plan = table.plan_of(cls)
     if plan is None:
         if isinstance(value, BaseException):
             return pack_error(value, table, room, pack)
+        if late_tag(cls) is not None:
+            _PACKERS[cls] = _pack_late
+            return _pack_late(value, table, room)
         raise _unknown(cls)
+    if not room:
+        raise _too_deep(value)
     kind = plan.kind
     if kind == "data":
         return _pack_dataclass(value, plan, table, room)
@@ -344,11 +344,6 @@ _PACKERS: dict[type, Packer] = {
     time: _pack_time,
     date: _pack_date,
     timedelta: _pack_timedelta,
-    Decimal: _pack_text("decimal"),
-    UUID: _pack_text("uuid"),
     complex: _pack_complex,
     range: _pack_range,
-    PurePosixPath: _pack_path,
-    PureWindowsPath: _pack_path,
-    type(Path()): _pack_path,
 }

@@ -11,12 +11,9 @@ import json
 import types
 import typing
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
-from pathlib import PurePath
 from typing import Any, Literal, TypeVar
-from uuid import UUID
 
-from holdfast.codec.classes import EMPTY, kind_of, reference, resolve
+from holdfast.codec.classes import EMPTY, kind_of, late_tag, reference, resolve
 from holdfast.codec.pack import TAG
 
 # Recursive annotations end somewhere.
@@ -37,8 +34,6 @@ _NAMES: dict[object, str] = {
     date: "date",
     time: "time",
     timedelta: "timedelta",
-    Decimal: "decimal",
-    UUID: "uuid",
     list: "array",
     tuple: "tuple",
     set: "set",
@@ -110,8 +105,9 @@ def _describe(annotation: Any, room: int) -> dict[str, Any]:
 def _describe_class(cls: Any) -> dict[str, Any]:
     if not isinstance(cls, type):
         return {}
-    if issubclass(cls, PurePath):
-        return {"type": "path"}
+    tag = late_tag(cls)
+    if tag is not None:
+        return {"type": tag}
     plan = EMPTY.plan_of(cls)
     if issubclass(cls, BaseException):
         return {"type": "error"}

@@ -1,6 +1,7 @@
 """JSON trees back to values.
 
-Only classes that the table or the registry lists are built, and no module is imported but zoneinfo.
+Only classes that the table or the registry lists are built, and no module is imported but a few
+of the standard library, by names that stand here.
 Not guaranteed: that a value which was tampered with is noticed; that is the journal's business.
 """
 
@@ -11,10 +12,7 @@ import dataclasses
 import enum
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta, timezone
-from decimal import Decimal
-from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
-from uuid import UUID
 
 from holdfast.codec.classes import Plan, TypeTable
 from holdfast.codec.faults import unpack_error
@@ -131,11 +129,18 @@ def _unpack_time(node: dict[str, Any], table: TypeTable) -> time:
     return naive.replace(tzinfo=_zone(node.get("tz")), fold=node.get("fold", 0))
 
 
+def _unpack_timedelta(node: dict[str, Any], table: TypeTable) -> timedelta:
+    days, seconds, microseconds = node["v"]
+    return timedelta(days, seconds, microseconds)
+
+
+# The modules below are slow to load, and many a program never needs them.
+
+
 def _zone(zone: Any) -> Any:
     if zone is None:
         return None
     if isinstance(zone, str):
-        # Seldom needed, and slow to import.
         from zoneinfo import ZoneInfo
 
         return ZoneInfo(zone)
@@ -145,20 +150,23 @@ def _zone(zone: Any) -> Any:
     return timezone(timedelta(microseconds=offset), *name)
 
 
-def _unpack_timedelta(node: dict[str, Any], table: TypeTable) -> timedelta:
-    days, seconds, microseconds = node["v"]
-    return timedelta(days, seconds, microseconds)
+def _unpack_decimal(node: dict[str, Any], table: TypeTable) -> Any:
+    from decimal import Decimal
+
+    return Decimal(node["v"])
 
 
-_PATHS: dict[str, type[PurePath]] = {
-    "Path": Path,
-    "PurePosixPath": PurePosixPath,
-    "PureWindowsPath": PureWindowsPath,
-}
+def _unpack_uuid(node: dict[str, Any], table: TypeTable) -> Any:
+    from uuid import UUID
+
+    return UUID(node["v"])
 
 
-def _unpack_path(node: dict[str, Any], table: TypeTable) -> PurePath:
-    return _PATHS[node["k"]](node["v"])
+def _unpack_path(node: dict[str, Any], table: TypeTable) -> Any:
+    from pathlib import Path, PurePosixPath, PureWindowsPath
+
+    kinds = {"Path": Path, "PurePosixPath": PurePosixPath, "PureWindowsPath": PureWindowsPath}
+    return kinds[node["k"]](node["v"])
 
 
 def _unpack_enum(node: dict[str, Any], table: TypeTable) -> Any:
@@ -239,8 +247,8 @@ _UNPACKERS: dict[str, Unpacker] = {
     "date": lambda node, table: date.fromisoformat(node["v"]),
     "time": _unpack_time,
     "timedelta": _unpack_timedelta,
-    "decimal": lambda node, table: Decimal(node["v"]),
-    "uuid": lambda node, table: UUID(node["v"]),
+    "decimal": _unpack_decimal,
+    "uuid": _unpack_uuid,
     "path": _unpack_path,
     "range": lambda node, table: range(*_unpack_list(node["v"], table)),
     "enum": _unpack_enum,
