@@ -209,6 +209,18 @@ def test_data_is_not_rebuilt_without_an_annotation_that_leads_to_the_class():
         assert "holdfast.register" in str(no.value)
 
 
+def test_loose_encoding_takes_any_such_class_and_gives_the_same_bytes():
+    for value, annotation in ((ITEM, Item), (Point(1), Point), (Level.LOW, Level)):
+        data = encode([value], loose=True, what=WHAT)
+        assert data == encode([value], annotation=annotation, what=WHAT)
+        with pytest.raises(NotDecodable):
+            decode(data, what=WHAT)
+    with pytest.raises(NotEncodable):
+        encode(Opaque(1), loose=True, what=WHAT)
+    with pytest.raises(NotEncodable):
+        encode(ITEM, what=WHAT)
+
+
 # --- classes that change
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union
 
 import pydantic
 import pytest
@@ -138,6 +138,12 @@ def test_a_model_whose_fields_changed_is_validated():
     newer = pydantic.create_model("Cat", lives=(float, ...), age=(int, 3), __module__=__name__)
     result = decode(data, newer, what=WHAT)
     assert result == newer(lives=9.0) and type(result.lives) is float
+
+
+def test_the_bytes_of_a_model_do_not_depend_on_how_its_types_are_spelled():
+    old = pydantic.create_model("M", a=(Union[int, None], 1), b=(list[Cat], []))  # noqa: UP007
+    new = pydantic.create_model("M", a=(None | int, 1), b=(list[Annotated[Cat, 1]], []))
+    assert encode(old(), annotation=old, what=WHAT) == encode(new(), annotation=new, what=WHAT)
 
 
 def test_a_value_that_would_not_come_back_is_refused():

@@ -69,8 +69,20 @@ class Plan:
             )
         elif kind == "model":
             self.fields = dict(cls.model_fields)  # type: ignore[attr-defined]
-            shape = repr([(name, info.annotation) for name, info in self.fields.items()])
+            shape = ";".join(f"{name}:{_spell(i.annotation)}" for name, i in self.fields.items())
             self.fingerprint = f"{binascii.crc32(shape.encode(errors='replace')):08x}"
+
+
+def _spell(annotation: Any) -> str:
+    """An annotation as text that no version of Python spells differently, as repr() would be."""
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _spell(args[0])
+    if origin in (typing.Union, types.UnionType):
+        return "|".join(sorted(map(_spell, args)))
+    if origin is not None:
+        return f"{_spell(origin)}[{','.join(map(_spell, args))}]"
+    return annotation.__qualname__ if isinstance(annotation, type) else repr(annotation)
 
 
 class TypeTable:
@@ -103,6 +115,20 @@ class TypeTable:
                 if "__main__" in (module, plan.cls.__module__)
             ]
         return found[0] if len(found) == 1 else None
+
+
+class LooseTable(TypeTable):
+    """Every class that has a form at all, for data that is compared and shown but never rebuilt."""
+
+    __slots__ = ()
+
+    def plan_of(self, cls: type) -> Plan | None:
+        plan = super().plan_of(cls)
+        if plan is None and (kind := kind_of(cls)) not in (None, "core"):
+            if len(self.plans) >= _TABLES_MAX:
+                self.plans.clear()
+            plan = self.plans[cls] = Plan(cls, kind, reference(cls))
+        return plan
 
 
 def reference(cls: type) -> str:
@@ -222,6 +248,7 @@ def _register(
 
 
 EMPTY = TypeTable({})
+LOOSE = LooseTable({})
 
 
 def table_for(annotation: object) -> TypeTable:

@@ -15,7 +15,7 @@ from hashlib import blake2b
 from json.encoder import encode_basestring, encode_basestring_ascii
 from typing import Any, NoReturn
 
-from holdfast.codec.classes import EMPTY, table_for
+from holdfast.codec.classes import EMPTY, LOOSE, table_for
 from holdfast.codec.faults import (
     flat_error,
     pack_error,
@@ -48,16 +48,17 @@ def _refuse_constant(name: str) -> NoReturn:
 _loads = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
-def encode(value: object, *, annotation: object = Any, what: str) -> bytes:
+def encode(value: object, *, annotation: object = Any, what: str, loose: bool = False) -> bytes:
     """The value as bytes; `what` names it in errors. The annotation says which classes may occur.
 
-    Does not check the value against the annotation.
+    Does not check the value against the annotation. With `loose` every dataclass, enum, NamedTuple
+    and model may occur: for data that is compared and shown, and that nobody will decode.
     """
     try:
         try:
-            data = _quote(value) if type(value) is str else _encode(value, annotation)
+            data = _quote(value) if type(value) is str else _encode(value, annotation, loose)
         except RecursionError:
-            data = _on_fresh_stack(lambda: _encode(value, annotation))
+            data = _on_fresh_stack(lambda: _encode(value, annotation, loose))
     except Trouble as trouble:
         cause = trouble.__cause__
         raise NotEncodable(_sentence(what, "cannot be recorded", trouble)) from cause
@@ -73,8 +74,8 @@ def encode(value: object, *, annotation: object = Any, what: str) -> bytes:
     return data
 
 
-def _encode(value: object, annotation: object) -> bytes:
-    return _to_bytes(pack(value, table_for(annotation), LEVELS_MAX))
+def _encode(value: object, annotation: object, loose: bool) -> bytes:
+    return _to_bytes(pack(value, LOOSE if loose else table_for(annotation), LEVELS_MAX))
 
 
 def decode(data: bytes, annotation: object = Any, *, what: str, strict: bool = False) -> Any:
