@@ -1,0 +1,385 @@
+"""The app: what users open, start runs with, and ask about them.
+
+An app is a client of its store and, unless told otherwise, a worker too. Nothing is opened before `open()`, so
+that servers which fork after import are safe. It is not thread-safe: use it on the loop that opened it, or
+through `sync()`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import copy
+import types
+from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from holdfast import codec, explain
+from holdfast.clock import Clock, SystemClock, to_datetime
+from holdfast.engine.commit import Committer
+from holdfast.engine.workflow import RunOptions, Workflow, require
+from holdfast.errors import (
+    AlreadyEnded,
+    BadArguments,
+    BadValue,
+    IdReused,
+    NotOpen,
+    RunCancelled,
+    RunFailed,
+    RunHalted,
+    UnknownPromise,
+    UnknownRun,
+    UnknownWorkflow,
+)
+from holdfast.results import Results
+from holdfast.store import open_store
+from holdfast.store.base import Start, Started, Store
+from holdfast.sync import SyncDoor
+from holdfast.types import (
+    HALTED,
+    Entry,
+    MailKind,
+    NewRun,
+    PromiseRow,
+    RunFilter,
+    RunRow,
+    Status,
+    WorkerRow,
+)
+from holdfast.worker.worker import Worker, WorkerOptions, new_run
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Holdfast:
+    """Durable runs in a store: `Holdfast("sqlite:///agents.db", workflows=[research])`.
+
+    workflows: the workflows this app serves, or modules that hold them.
+    worker: False makes a mere client: it starts runs and asks about them, others execute them.
+    """
+
+    def __init__(
+        self,
+        url: str = "sqlite:///holdfast.db",
+        *,
+        workflows: Iterable[Workflow[Any, Any] | types.ModuleType] = (),
+        worker: bool = True,
+        worker_options: WorkerOptions | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.url = url
+        self.workflows = _listed(workflows)
+        self._has_worker = worker
+        self._worker_options = worker_options or WorkerOptions()
+        self._options: dict[str, Any] = {}
+        self._parts = _Parts(clock or SystemClock())
+
+    def with_options(self, **options: Any) -> Holdfast:
+        """The same app, with other options for the runs it starts: id, session, deadline, …"""
+        RunOptions().updated(**options)
+        other = copy.copy(self)
+        other._options = {**self._options, **options}
+        return other
+
+    # Open and close
+
+    async def open(self, *, worker: bool | None = None) -> Holdfast:
+        parts = self._parts
+        if parts.store is not None:
+            raise NotOpen("the app is open already")
+        store = open_store(self.url)
+        await store.open()
+        parts.store = store
+        try:
+            parts.results = Results(store)
+            if self._has_worker if worker is None else worker:
+                parts.worker = Worker(store, self.workflows, parts.clock, self._worker_options)
+                parts.worker.on_settled = parts.results.settled_here
+                await parts.worker.open()
+            else:
+                parts.committer = Committer(store, lambda run: None)
+                parts.committer.open()
+        except BaseException:
+            await store.close()
+            self._parts = _Parts(parts.clock)
+            raise
+        return self
+
+    async def close(self, *, grace: timedelta | None = None) -> None:
+        parts = self._parts
+        if parts.store is None:
+            return
+        try:
+            if parts.results is not None:
+                parts.results.close()
+            if parts.worker is not None:
+                await parts.worker.close(grace)
+            if parts.committer is not None:
+                await parts.committer.close()
+        finally:
+            store, clock = parts.store, parts.clock
+            parts.__init__(clock)  # type: ignore[misc]
+            await store.close()
+
+    async def __aenter__(self) -> Holdfast:
+        return await self.open()
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def store(self) -> Store:
+        if self._parts.store is None:
+            raise NotOpen
+        return self._parts.store
+
+    @property
+    def worker(self) -> Worker | None:
+        return self._parts.worker
+
+    @property
+    def clock(self) -> Clock:
+        return self._parts.clock
+
+    def sync(self) -> SyncDoor:
+        """A door for code without an event loop: `with app.sync() as door: door.start(...).result()`."""
+        return SyncDoor(self)
+
+    # Start
+
+    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
+        """Accepts a run; returns once it is durable. The same id started twice is one run."""
+        require(workflow)
+        if workflow.name not in self.workflows and not workflow.is_remote:
+            raise UnknownWorkflow(
+                f"workflow {workflow.name!r} is not listed: Holdfast(..., workflows=[{workflow.name}])"
+            )
+        store = self.store
+        bound = workflow.with_options(**self._options) if self._options else workflow
+        new = new_run(bound, bound.encode_input(args, kwargs), self._parts.clock)
+        started = await self._start(store, new)
+        if not started.created and not started.joined:
+            _same(started.row, new)
+        return Run(self, started.row.id, bound)
+
+    async def _start(self, store: Store, new: NewRun) -> Started:
+        parts = self._parts
+        if parts.worker is not None:
+            return await parts.worker.start(new)
+        assert parts.committer is not None
+        return await parts.committer.start(Start(new))
+
+    def get(self, run_id: str) -> Run[Any]:
+        """A handle on a run, whether it exists or not."""
+        return Run(self, run_id, None)
+
+    # Ask
+
+    async def row(self, run_id: str) -> RunRow:
+        row = await self.store.get(run_id)
+        if row is None:
+            raise UnknownRun(f"there is no run {run_id!r}")
+        return row
+
+    async def list(self, which: RunFilter | None = None) -> builtins.list[RunRow]:
+        return await self.store.find(which or RunFilter())
+
+    async def history(self, run_id: str) -> builtins.list[Entry]:
+        return await self.store.journal((await self.row(run_id)).key)
+
+    async def promises(self, run_id: str) -> builtins.list[PromiseRow]:
+        return await self.store.promises((await self.row(run_id)).key)
+
+    async def workers(self) -> builtins.list[WorkerRow]:
+        return await self.store.workers()
+
+    async def why(self, run_id: str) -> str:
+        """One paragraph in plain words: what the run does or waits for, and what would unblock it."""
+        row = await self.row(run_id)
+        return explain.why(
+            row,
+            await self.store.journal(row.key),
+            await self.store.promises(row.key),
+            await self.store.workers(),
+            self._parts.clock.now(),
+            served=row.workflow in self.workflows,
+        )
+
+    async def result(self, run_id: str) -> Any:
+        return await self.get(run_id).result()
+
+    # Act
+
+    async def resolve(self, run_id: str, name: str, value: object, *, early: bool = False) -> None:
+        """Answers a promise. The first answer stands; `early` answers one that is not open yet."""
+        row = await self.row(run_id)
+        _not_ended(row)
+        what = f"the answer to {name!r} of run {run_id!r}"
+        payload = codec.encode(value, what=what)
+        opened = {promise.name: promise for promise in await self.store.promises(row.key)}
+        if name in opened:
+            complaint = codec.check(opened[name].type, payload)
+            if complaint:
+                raise BadValue(f"{what}: {complaint}")
+        elif not early and row.status in HALTED | {Status.WAITING}:
+            known = ", ".join(repr(p.name) for p in opened.values() if not p.resolved) or "none"
+            raise UnknownPromise(
+                f"run {run_id!r} has no promise {name!r}; open are: {known}. "
+                "To answer one that it will open later, pass early=True."
+            )
+        await self.store.post(run_id, MailKind.PROMISE, name, payload, self._parts.clock.now())
+
+    async def send(self, run_id: str, message: object, *, channel: str = "") -> None:
+        """Sends a message, which the run gets by `holdfast.receive()`."""
+        payload = codec.encode(message, what=f"the message to run {run_id!r}")
+        await self._post(run_id, MailKind.MESSAGE, channel, payload)
+
+    async def cancel(self, run_id: str) -> None:
+        """Asks a run to stop; it may clean up first."""
+        await self._post(run_id, MailKind.CANCEL, "", None)
+
+    async def pause(self, run_id: str) -> None:
+        """Stops a run at its next step boundary, until it is resumed."""
+        await self._post(run_id, MailKind.PAUSE, "", None)
+
+    async def _post(self, run_id: str, kind: MailKind, name: str, payload: bytes | None) -> None:
+        await self.store.post(run_id, kind, name, payload, self._parts.clock.now())
+
+    async def resume(self, run_id: str) -> None:
+        """Lets a paused, parked or quarantined run go on."""
+        await self.store.resume(run_id, self._parts.clock.now())
+
+    async def rerun(self, run_id: str) -> Run[Any]:
+        """Lets a failed run go on from the step that failed."""
+        await self.store.rerun(run_id, self._parts.clock.now())
+        return self.get(run_id)
+
+    async def fork(self, run_id: str, *, before: str, id: str | None = None) -> Run[Any]:
+        """Starts a new run with what another did before the step of key `before`."""
+        row = await self.row(run_id)
+        at = next((e.seq for e in await self.store.journal(row.key) if e.key == before), None)
+        if at is None:
+            raise BadArguments(f"run {run_id!r} has no step {before!r}; see `holdfast show {run_id}`")
+        found = self.workflows.get(row.workflow)
+        if found is None:
+            raise UnknownWorkflow(f"workflow {row.workflow!r} is not listed here")
+        new = new_run(found.with_options(id=id), row.input, self._parts.clock)
+        started = await self.store.fork(run_id, at, new)
+        return Run(self, started.row.id, found)
+
+
+class _Parts:
+    """What an app has while it is open; shared by the copies that `with_options` makes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.store: Store | None = None
+        self.worker: Worker | None = None
+        self.committer: Committer | None = None
+        self.results: Results | None = None
+
+
+class Run(Generic[R]):
+    """A handle on a run."""
+
+    def __init__(self, app: Holdfast, id: str, workflow: Workflow[Any, R] | None) -> None:
+        self.id = id
+        self._app = app
+        self._workflow = workflow
+
+    def __repr__(self) -> str:
+        return f"<run {self.id}>"
+
+    async def result(self) -> R:
+        """Waits for the run to end: its result, or RunFailed (from the error), or RunCancelled.
+
+        RunHalted if it was parked or quarantined: then nothing happens until somebody decides.
+        """
+        results = self._app._parts.results
+        if results is None:
+            raise NotOpen
+        row = await results.wait(self.id)
+        if row.status is Status.COMPLETED:
+            return self._decode(row)
+        if row.status is Status.CANCELLED:
+            raise RunCancelled(f"run {self.id!r} was cancelled")
+        if row.status in HALTED:
+            raise RunHalted(f"run {self.id!r} is {row.status}: {row.reason}")
+        error = codec.decode_error(row.output or b"null")
+        raise RunFailed(f"run {self.id!r} failed: {type(error).__name__}: {error}") from error
+
+    def _decode(self, row: RunRow) -> R:
+        workflow = self._workflow or self._app.workflows.get(row.workflow)
+        if workflow is None:
+            return codec.decode(row.output or b"null", what=f"the result of run {self.id!r}")  # type: ignore[no-any-return]
+        value: R = workflow.decode_result(row.output, self.id)
+        return value
+
+    async def status(self) -> Status:
+        return (await self._app.row(self.id)).status
+
+    async def history(self) -> list[Entry]:
+        return await self._app.history(self.id)
+
+    async def why(self) -> str:
+        return await self._app.why(self.id)
+
+    async def resolve(self, name: str, value: object, *, early: bool = False) -> None:
+        await self._app.resolve(self.id, name, value, early=early)
+
+    async def send(self, message: object, *, channel: str = "") -> None:
+        await self._app.send(self.id, message, channel=channel)
+
+    async def cancel(self) -> None:
+        await self._app.cancel(self.id)
+
+    async def pause(self) -> None:
+        await self._app.pause(self.id)
+
+    async def resume(self) -> None:
+        await self._app.resume(self.id)
+
+    async def rerun(self) -> Run[R]:
+        await self._app.rerun(self.id)
+        return self
+
+    async def fork(self, *, before: str, id: str | None = None) -> Run[R]:
+        return await self._app.fork(self.id, before=before, id=id)
+
+    async def created_at(self) -> datetime:
+        return to_datetime((await self._app.row(self.id)).created_at)
+
+
+def _listed(
+    given: Iterable[Workflow[Any, Any] | types.ModuleType],
+) -> dict[str, Workflow[Any, Any]]:
+    found: dict[str, Workflow[Any, Any]] = {}
+    for one in given:
+        members = vars(one).values() if isinstance(one, types.ModuleType) else [require(one)]
+        for workflow in members:
+            if not isinstance(workflow, Workflow):
+                continue
+            other = found.setdefault(workflow.name, workflow)
+            if other.fn is not workflow.fn:
+                raise BadArguments(
+                    f"two workflows are named {workflow.name!r}; give one `@workflow(name=...)`"
+                )
+    return found
+
+
+def _same(row: RunRow, new: NewRun) -> None:
+    if row.digest != new.digest or row.workflow != new.workflow:
+        raise IdReused(
+            f"run {row.id!r} exists already, started as {row.workflow!r} with other arguments; "
+            "use another id, or the same arguments to get that run"
+        )
+
+
+def _not_ended(row: RunRow) -> None:
+    if row.status.ended:
+        raise AlreadyEnded(f"run {row.id!r} has ended ({row.status})")
+
+
+Callback = Callable[[], None]

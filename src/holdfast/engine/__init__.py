@@ -1,0 +1,1 @@
+"""Execution and replay: how a plain asyncio function becomes a run that survives its process."""

@@ -1,0 +1,154 @@
+"""Group commit: whatever the runs of a process have to write goes down in one transaction.
+
+A run has at most one batch under way. A batch that the store could not take is sent again as it is, until it
+goes through or the worker's lease is gone: nothing that was sequenced is dropped while the run is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from holdfast.errors import LeaseLost, StoreError
+from holdfast.store.base import Append, Appended, Operation, Outcome, Refused, Start, Started, Store
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+log = logging.getLogger("holdfast")
+
+BATCH_ENTRIES_MAX = 512
+BATCH_STARTS_MAX = 512
+RETRY_SECONDS_MAX = 1.0
+
+
+class Committer:
+    def __init__(self, store: Store, need_mail: Callable[[Execution], None]) -> None:
+        self._store = store
+        self._need_mail = need_mail
+        self._dirty: list[Execution] = []
+        self._starts: list[tuple[Start, asyncio.Future[Started]]] = []
+        self._wake: asyncio.Future[None] | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._busy = False
+        self._stopping = False
+
+    def open(self) -> None:
+        make = asyncio.get_running_loop().create_task
+        self._task = contextvars.Context().run(lambda: make(self._work(), name="holdfast-committer"))
+
+    async def close(self) -> None:
+        """Writes what is queued, then stops."""
+        self._stopping = True
+        self._ring()
+        if self._task is not None:
+            await self._task
+
+    def abort(self) -> None:
+        """Stops at once; what is queued is lost to this process. For tests that play a crash."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def mark(self, run: Execution) -> None:
+        if not run.dirty:
+            run.dirty = True
+            self._dirty.append(run)
+            self._ring()
+
+    async def start(self, operation: Start) -> Started:
+        future: asyncio.Future[Started] = asyncio.get_running_loop().create_future()
+        self._starts.append((operation, future))
+        self._ring()
+        return await future
+
+    def _ring(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def _work(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            if not self._dirty and not self._starts:
+                if self._stopping:
+                    return
+                self._wake = loop.create_future()
+                await self._wake
+                self._wake = None
+            await self._commit_some()
+
+    async def _commit_some(self) -> None:
+        operations: list[Operation] = []
+        sent: list[tuple[Execution, Append, int] | asyncio.Future[Started]] = []
+        starts, self._starts = self._starts[:BATCH_STARTS_MAX], self._starts[BATCH_STARTS_MAX:]
+        for operation, future in starts:
+            operations.append(operation)
+            sent.append(future)
+        room = BATCH_ENTRIES_MAX
+        taken = 0
+        for run in self._dirty:
+            append, count = run.operation(room)
+            operations.append(append)
+            sent.append((run, append, count))
+            taken += 1
+            room -= count
+            if room <= 0:
+                break
+        del self._dirty[:taken]
+        if not operations:
+            return
+        outcomes = await self._through(operations)
+        for what, outcome in zip(sent, outcomes, strict=True):
+            if isinstance(what, tuple):
+                self._appended(*what, outcome)
+            else:
+                _started(what, outcome)
+
+    async def _through(self, operations: list[Operation]) -> list[Outcome]:
+        delay = 0.02
+        while True:
+            try:
+                return await self._store.commit(operations)
+            except StoreError as error:
+                log.warning("the store does not take entries, trying again: %s", error)
+            except Exception:
+                log.exception("a commit failed, trying again")
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, RETRY_SECONDS_MAX)
+
+    def _appended(self, run: Execution, append: Append, count: int, outcome: Outcome) -> None:
+        run.dirty = False
+        if isinstance(outcome, Refused):
+            if not isinstance(outcome.error, LeaseLost):
+                log.error("run %r cannot go on: %s", run.row.id, outcome.error)
+            else:
+                log.warning("run %r was taken over by another worker", run.row.id)
+            run.lost = True
+            run.evict()
+            return
+        assert isinstance(outcome, Appended)
+        run.committed(count)
+        if append.then is None:
+            if run.wants_commit:
+                self.mark(run)
+        elif run.suspending and not outcome.suspended:
+            run.suspending = False
+            run.then = None
+            self._need_mail(run)
+            run.open_gate()
+            run.root.pump()
+        else:
+            run.settled = append.then
+            run.evict()
+
+
+def _started(future: asyncio.Future[Started], outcome: Outcome) -> None:
+    if future.done():
+        return
+    if isinstance(outcome, Refused):
+        future.set_exception(outcome.error)
+    else:
+        assert isinstance(outcome, Started)
+        future.set_result(outcome)

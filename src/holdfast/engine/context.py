@@ -1,0 +1,100 @@
+"""Where in a run the code is: the scope that names what it does next.
+
+A key is the path of scopes down to a call, and the call's own name with a counter: `/review@0/ask#2` is
+the third `ask` of the first task that runs `review`. Tasks, threads and step bodies are scopes of their
+own, so that parallel branches count for themselves and get the same keys on replay, whatever order they
+run in. A part of a path with `#` is a step, one with `@` a task or thread.
+
+Keys are stable as long as the code asks for the same things in the same order *within each scope*; they
+know nothing of the order between scopes.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.engine.frame import Frame
+
+
+class Scope:
+    __slots__ = ("_branches", "_calls", "claims", "frame", "path")
+
+    def __init__(self, frame: Frame, path: str) -> None:
+        self.frame = frame
+        self.path = path
+        self.claims = 0
+        self._calls: dict[str, int] = {}
+        self._branches: dict[str, int] | None = None
+
+    def claim(self, name: str) -> Claim:
+        """Names the next call of `name` in this scope."""
+        n = self._calls.get(name, 0)
+        self._calls[name] = n + 1
+        self.claims += 1
+        return Claim(self, f"{self.path}/{quoted(name)}#{n}", name, self.claims)
+
+    def branch(self, name: str) -> Scope:
+        """The scope of a new task or thread."""
+        if self._branches is None:
+            self._branches = {}
+        n = self._branches.get(name, 0)
+        self._branches[name] = n + 1
+        return Scope(self.frame, f"{self.path}/{quoted(name)}@{n}")
+
+
+class Claim:
+    """A call's identity, taken when it is made and not when it is awaited."""
+
+    __slots__ = ("key", "name", "position", "scope")
+
+    def __init__(self, scope: Scope, key: str, name: str, position: int) -> None:
+        self.scope, self.key, self.name, self.position = scope, key, name, position
+
+
+current: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("holdfast", default=None)
+
+# `asyncio.to_thread` enters the caller's context inside the thread, so that the context variable alone
+# would give every thread of a task the task's own scope. The submission's scope is kept here.
+_submission = threading.local()
+
+
+def enter_submission(parent: Scope, own: Scope) -> None:
+    _submission.pair = (parent, own)
+
+
+def leave_submission() -> None:
+    _submission.pair = None
+
+
+def scope() -> Scope | None:
+    """The scope of the calling code; None outside any run."""
+    found = current.get()
+    if found is not None:
+        pair = getattr(_submission, "pair", None)
+        if pair is not None and pair[0] is found:
+            return pair[1]  # type: ignore[no-any-return]
+    return found
+
+
+def quoted(name: str) -> str:
+    """A name that cannot be mistaken for a path."""
+    if "/" in name or "#" in name or "@" in name or "%" in name:
+        for char in "%/#@":
+            name = name.replace(char, f"%{ord(char):02X}")
+    return name
+
+
+def parent_path(key: str) -> str:
+    return key.rpartition("/")[0]
+
+
+def enclosing_step(key: str) -> str:
+    """The key of the innermost step around this one; empty for the workflow's own body."""
+    path = parent_path(key)
+    if "#" not in path:
+        return ""
+    cut = path.find("/", path.rindex("#"))
+    return path if cut < 0 else path[:cut]

@@ -1,0 +1,522 @@
+"""One run in memory: from its claim until it ends, suspends or is taken over.
+
+Everything here happens on the event loop's thread. An Execution decides *when* things may happen; what is
+recorded is the Journal's business, who is delivered to is the Frames'. It guarantees nothing once `closed`:
+code of the run that goes on regardless gets `Suspended` from every further durable call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import heapq
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast import codec
+from holdfast.clock import Clock, Micros
+from holdfast.engine import rest
+from holdfast.engine.context import Scope, current
+from holdfast.engine.frame import Frame, Receiver, Wait
+from holdfast.engine.journal import Journal
+from holdfast.errors import BodySpins, DeadlineExceeded, Diverged, Suspended
+from holdfast.store.base import Append, ContinueAs, End, MessageWrite, StateWrite, Suspend
+from holdfast.types import Entry, Kind, Mail, MailKind, PromiseRow, RunRow, Status
+
+if TYPE_CHECKING:
+    from holdfast.engine.loop import LoopHooks
+    from holdfast.engine.workflow import Workflow
+
+log = logging.getLogger("holdfast")
+
+STARVED_SECONDS = 5.0
+"""How long a replay waits for a recorded entry to be asked for while new steps are held."""
+
+
+class Host(Protocol):
+    """What a run needs of the worker that executes it."""
+
+    clock: Clock
+    hooks: LoopHooks
+    settings: Settings
+    sync_executor: Executor
+
+    def mark(self, run: Execution) -> None:
+        """The run has something to commit."""
+        ...
+
+    def lease_holds(self) -> bool: ...
+
+    def left(self, run: Execution) -> None:
+        """The run is out of memory."""
+        ...
+
+    def rested(self, run: Execution) -> None:
+        """The run waits for something."""
+        ...
+
+    async def start_child(
+        self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
+    ) -> None: ...
+
+
+class Settings:
+    """Limits a worker sets for its runs."""
+
+    __slots__ = ("memory_wait", "unsure_wait")
+
+    def __init__(self, memory_wait: Micros = 1_000_000, unsure_wait: Micros = 60_000_000) -> None:
+        self.memory_wait = memory_wait  # waits shorter than this stay in memory
+        self.unsure_wait = unsure_wait  # the same, while the body may be doing plain I/O
+
+
+class Continue(BaseException):
+    """Raised by `continue_as`: the run goes on under a fresh journal."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
+
+
+class Execution:
+    def __init__(self, row: RunRow, entries: list[Entry], workflow: Workflow[Any, Any], host: Host):
+        self.row = row
+        self.workflow = workflow
+        self.host = host
+        self.loop = host.hooks.loop
+        self.journal = Journal(row.id, row.epoch, entries)
+        self.root = Frame(self, "", self.journal.order_of(""))
+        self.replayed_steps = self.journal.completed_steps
+        self.live = False  # the replay is over
+        self.closed = False  # nothing is delivered, started or appended any more
+        self.suspending = False  # a Suspend is on its way to the store
+        self.then: Suspend | End | ContinueAs | None = None
+        self.outcome: End | None = None
+        self.waits: dict[Wait, None] = {}
+        self.executing = 0  # step bodies under way
+        self.threads = 0  # executor work that has neither returned nor blocked in a durable call
+        self.transparent: set[Any] = set()  # futures that stand for waits of threads
+        self.parking: str | None = None  # why the run is to be parked once it rests
+        self.promises: dict[str, str] = {}  # name: key
+        self.new_promises: list[PromiseRow] = []
+        self.session_writes: list[StateWrite | MessageWrite] = []
+        self.state: dict[str, Any] = {}  # what engine parts keep per run (sessions, threads)
+        self.mail_seen = 0
+        self.cancelled = False
+        self.pausing = False
+        self.task: asyncio.Task[Any] | None = None
+        self.now: Micros = self.journal.started_at or row.created_at
+        self.dirty = False  # queued at the committer
+        self.lost = False  # another worker has it
+        self.settled: Suspend | End | ContinueAs | None = None  # how it left, durably
+        self._barriers: list[tuple[int, int, asyncio.Future[None]]] = []
+        self._stopped: list[asyncio.Future[None]] = []
+        self._mailbox: dict[tuple[MailKind, str], list[Mail]] = {}
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks_prune_at = 64
+        self._starving: asyncio.TimerHandle | None = None
+        self._deadline: Any = None
+        self.resting: asyncio.TimerHandle | None = None
+
+    # Life
+
+    def begin(self) -> None:
+        """Starts (or replays) the body."""
+        if self.row.resumes > self.journal.resumes:
+            for _ in range(self.row.resumes - self.journal.resumes):
+                self.note(Kind.RESUMED, "")
+            for found in self.journal.logs.values():
+                found.attempts.clear()
+        if self.row.deadline_at is not None:
+            self._arm_deadline(self.row.deadline_at)
+        self.expect_interrupts()
+        context = contextvars.Context()
+        context.run(current.set, Scope(self.root, ""))
+        body = self.workflow.body(self)
+        self.task = context.run(lambda: asyncio.Task(self._main(body), loop=self.loop))
+        self._tasks.add(self.task)
+
+    async def _main(self, body: Any) -> None:
+        try:
+            value = await body
+            end = End(Status.COMPLETED, self.workflow.encode_result(value, self.row.id))
+        except Suspended:
+            return
+        except Continue as onwards:
+            self._finish(ContinueAs(onwards.payload, codec.digest(onwards.payload)))
+            return
+        except Diverged as error:
+            self.halt(Status.PARKED, str(error))
+            return
+        except asyncio.CancelledError:
+            if not self.cancelled:
+                if not self.closed:
+                    log.warning("the task of run %r was cancelled from outside", self.row.id)
+                    self.evict()
+                raise
+            end = End(Status.CANCELLED, None)
+        except (KeyboardInterrupt, SystemExit):
+            self.evict()
+            raise
+        except BaseException as error:
+            if self.closed:
+                return
+            end = End(Status.FAILED, codec.encode_error(error, what=f"run {self.row.id!r}"))
+        if self.cancelled and end.status is not Status.CANCELLED:
+            # Whichever of end and cancel is journaled first wins.
+            end = End(Status.CANCELLED, None)
+        if end.status is Status.CANCELLED and self.state.get("deadline_passed"):
+            passed = DeadlineExceeded(f"run {self.row.id!r} did not end before its deadline")
+            end = End(Status.FAILED, codec.encode_error(passed, what=""))
+        self._finish(end)
+
+    def _finish(self, then: End | ContinueAs) -> None:
+        if self.closed:
+            return
+        if self.root.order:
+            entry = self.root.order[0]
+            self.halt(
+                Status.PARKED,
+                str(self.journal.diverged("the end of the workflow", f"{entry.key} was recorded next")),
+            )
+            return
+        if isinstance(then, End):
+            self.outcome = then
+            entry = Entry(0, Kind.END, "", self.tick(), failed=then.status is not Status.COMPLETED)
+            self.append(entry)
+        self.then = then
+        self._close()
+        self.host.mark(self)
+
+    def fail(self, error: BaseException) -> None:
+        """The run cannot even begin: its input does not fit the code."""
+        self._finish(End(Status.FAILED, codec.encode_error(error, what=f"run {self.row.id!r}")))
+
+    def halt(self, status: Status, reason: str) -> None:
+        """Stops the run until somebody resumes it."""
+        if self.closed:
+            return
+        log.warning("run %r is %s: %s", self.row.id, status, reason)
+        self.then = Suspend(None, self.mail_seen, reason, status)
+        self._close()
+        self.host.mark(self)
+
+    def _close(self) -> None:
+        self.closed = True
+        if self._deadline is not None:
+            self._deadline.cancel()
+        for timer in (self._starving, self.resting):
+            if timer is not None:
+                timer.cancel()
+        self.root.close()
+
+    def evict(self) -> None:
+        """Leaves memory: whatever the run's code awaits raises Suspended, so that it unwinds."""
+        if not self.closed:
+            self._close()
+        awaited: list[Receiver] = [wait.future for wait in self.waits]
+        awaited += [future for _, _, future in self._barriers]
+        awaited += self._stopped + self.root.held
+        for future in awaited:
+            if not future.done():
+                future.set_exception(Suspended())
+                rest.consume(future)
+        rest.unwind(self._tasks, self.host.hooks)
+        self.host.left(self)
+
+    # The gate before every effect
+
+    async def may_start(self, frame: Frame) -> None:
+        """Returns when a new effect may begin: the replay is over, everything before it is durable."""
+        while True:
+            if self.closed:
+                raise Suspended
+            if not self.live or frame.order:
+                future: asyncio.Future[None] = self.loop.create_future()
+                frame.held.append(future)
+                await future
+            elif self.pausing or self.suspending or not self.host.lease_holds():
+                future = self.loop.create_future()
+                self._stopped.append(future)
+                await future
+            elif not self.journal.durable:
+                await self.barrier(self.journal.last_seq)
+            else:
+                return
+
+    def open_gate(self) -> None:
+        """Effects that were stopped look again whether they may begin."""
+        stopped, self._stopped = self._stopped, []
+        for future in stopped:
+            if not future.done():
+                future.set_result(None)
+
+    async def barrier(self, seq: int) -> None:
+        """Returns when all entries up to `seq` are durable."""
+        if self.journal.durable_seq < seq:
+            await self._durable(seq)
+
+    def _durable(self, seq: int) -> asyncio.Future[None]:
+        future: asyncio.Future[None] = self.loop.create_future()
+        heapq.heappush(self._barriers, (seq, id(future), future))
+        return future
+
+    def committed(self, count: int) -> None:
+        """The committer's word that `count` more entries are durable."""
+        self.journal.written(count)
+        durable = self.journal.durable_seq
+        while self._barriers and self._barriers[0][0] <= durable:
+            future = heapq.heappop(self._barriers)[2]
+            if not future.done():
+                future.set_result(None)
+        if self.journal.durable and not self.root.ready:
+            rest.consider(self)
+
+    # Growing the journal
+
+    def append(self, entry: Entry) -> None:
+        if self.closed:
+            raise Suspended
+        self.pass_time(entry.at)
+        self.journal.append(entry)
+        if not self.dirty:
+            self.host.mark(self)
+
+    def note(self, kind: Kind, key: str, **fields: Any) -> Entry:
+        entry = Entry(0, kind, key, self.tick(), **fields)
+        self.append(entry)
+        return entry
+
+    def tick(self) -> Micros:
+        """The time now, never earlier than what the run has seen already."""
+        return max(self.now, self.host.clock.now())
+
+    def pass_time(self, at: Micros) -> None:
+        if at > self.now:
+            self.now = at
+
+    def operation(self, limit: int) -> tuple[Append, int]:
+        """What is to be committed now."""
+        entries = self.journal.take(limit)
+        complete = len(entries) == self.journal.last_seq - self.journal.durable_seq
+        append = Append(self.row.key, self.row.epoch, entries, self.tick())
+        if complete:
+            append.then = self.then
+        append.promises, self.new_promises = self.new_promises, []
+        append.session, self.session_writes = self.session_writes, []
+        return append, len(entries)
+
+    @property
+    def wants_commit(self) -> bool:
+        return bool(
+            self.journal.has_pending or self.then or self.new_promises or self.session_writes
+        )
+
+    def announce(self, promise: PromiseRow) -> None:
+        """Makes a promise known outside, so that it can be listed and answers can be checked."""
+        self.new_promises.append(promise)
+        if not self.closed:
+            self.host.mark(self)
+
+    # Delivery, as the frames ask
+
+    def release(self, frame: Frame) -> bool:
+        """The frame has no recorded entries left and is quiet: new effects may begin."""
+        if self.suspending:
+            return False
+        if not self.live:
+            self.live = True
+            self.journal.replayed()
+            if self._starving is not None:
+                self._starving.cancel()
+                self._starving = None
+        if frame.held:
+            held, frame.held = frame.held, []
+            for future in held:
+                if not future.done():
+                    future.set_result(None)
+        return True
+
+    def rest(self, frame: Frame) -> None:
+        rest.consider(self)
+        self.host.rested(self)
+
+    def reconsider(self) -> None:
+        """Something began to wait: perhaps now the whole run does. Asked outside of its own handles."""
+        self.host.hooks.soon(rest.consider, self)
+
+    def starved(self) -> None:
+        """Replaying, quiet, and the next recorded entry has not been asked for."""
+        if self._starving is None:
+            self._starving = self.call_later(STARVED_SECONDS, self._still_starved)
+
+    def _still_starved(self) -> None:
+        self._starving = None
+        if self.closed or not self.root.order:
+            return
+        entry = self.root.order[0]
+        if self.threads or entry.key in self.root.asked:
+            self.starved()
+            return
+        if self.root.held or self.root.asked or self.root.arrived:
+            asked = ", ".join(wait.claim.key for wait in self.waits) or "something that is not recorded"
+            error = self.journal.diverged(asked, f"{entry.key} was recorded, and nobody asks for it")
+            self.halt(Status.PARKED, str(error))
+            self.evict()
+            return
+        log.warning(
+            "run %r: the replay waits for the code to ask for %s; plain I/O in a workflow's body is "
+            "repeated on every replay: make it a step",
+            self.row.id,
+            entry.key,
+        )
+        self.starved()
+
+    def spins(self) -> None:
+        """The body keeps itself busy (`while ...: await asyncio.sleep(0)`), so nothing gets through."""
+        self.root.spun = 0
+        where = rest.location(asyncio.current_task(self.loop) or self.task)
+        error = BodySpins(
+            f"run {self.row.id!r} never comes to rest, so nothing can be delivered to it: {where}. "
+            "Wait for something (a step, an event, a sleep longer than 0) instead of polling."
+        )
+        end = End(Status.FAILED, codec.encode_error(error, what=""))
+        self.root.order = None
+        self._finish(end)
+        self.host.hooks.soon(self.evict)
+
+    # Waiting
+
+    def wait_for(self, wait: Wait) -> None:
+        self.waits[wait] = None
+
+    def done_waiting(self, wait: Wait) -> None:
+        self.waits.pop(wait, None)
+
+    def add_task(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.add(task)
+        if len(self._tasks) >= self._tasks_prune_at:
+            self._tasks = {task for task in self._tasks if not task.done()}
+            self._tasks_prune_at = max(64, 2 * len(self._tasks))
+
+    @property
+    def tasks(self) -> set[asyncio.Task[Any]]:
+        return self._tasks
+
+    def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
+        """A plain timer that belongs to no run."""
+        return self.host.hooks.call_later(seconds, callback, context=contextvars.Context())
+
+    def call_at(self, at: Micros, callback: Callable[[], object]) -> Any:
+        return contextvars.Context().run(
+            self.host.clock.call_at, at, callback, self.host.hooks.call_later
+        )
+
+    # Mail
+
+    def receive(self, mail: Mail) -> None:
+        """Mail from outside: it is journaled when it is delivered."""
+        self.mail_seen = max(self.mail_seen, mail.id)
+        if self.closed or mail.id in self.journal.delivered_mail:
+            return
+        self.journal.delivered_mail.add(mail.id)
+        if mail.kind is MailKind.PAUSE:
+            self.pausing = True
+            rest.consider(self)
+        elif mail.kind is MailKind.CANCEL:
+            self.interrupt(Kind.CANCEL, mail.id)
+        else:
+            self._mailbox.setdefault((mail.kind, mail.name), []).append(mail)
+            self._match()
+
+    def collect(self, kind: MailKind, name: str) -> Mail | None:
+        """Takes the oldest mail of this kind and name out of the box."""
+        box = self._mailbox.get((kind, name))
+        return box.pop(0) if box else None
+
+    def _match(self) -> None:
+        for wait in list(self.waits):
+            if wait.mail_name is not None and not wait.future.done() and wait.ready:
+                self.match(wait)
+
+    def match(self, wait: Wait) -> None:
+        """Gives a wait the mail that is there for it."""
+        assert wait.mail_name is not None
+        mail = self.collect(MailKind(wait.kind), wait.mail_name)
+        if mail is None:
+            return
+        wait.ready = False
+        entry = Entry(
+            0,
+            wait.kind,
+            wait.claim.key,
+            self.tick(),
+            position=wait.claim.position,
+            failed=mail.failed,
+            output=mail.payload,
+            mail=mail.id,
+        )
+        self.arrive(entry, wait)
+
+    def arrive(self, entry: Entry, wait: Wait) -> None:
+        """A live completion for the frame that waits for it."""
+        if self.closed:
+            return
+        frame = wait.claim.scope.frame
+        if frame.is_root:
+            frame.arrive(entry, wait)
+        elif not wait.future.done():
+            # A step's body sees nothing before it is durable.
+            self.append(entry)
+            self._durable(entry.seq).add_done_callback(
+                lambda _: frame.arrive(entry, wait), context=contextvars.Context()
+            )
+
+    def interrupt(self, kind: Kind, mail: int | None = None) -> None:
+        """Cancels the body, by a journaled completion like any other."""
+        wait = Wait(kind, rest.interrupt_claim(self.root, kind), _Interrupt(self, kind), decode=_nothing)
+        recorded = self.journal.logs[""].completions.get(wait.claim.key)
+        if recorded is not None and self.root.order:
+            return
+        self.arrive(Entry(0, kind, wait.claim.key, self.tick(), mail=mail), wait)
+
+    def expect_interrupts(self) -> None:
+        """Recorded interrupts are delivered on replay without anybody asking for them."""
+        for kind in (Kind.CANCEL, Kind.DEADLINE):
+            claim = rest.interrupt_claim(self.root, kind)
+            if claim.key in self.journal.logs[""].completions:
+                self.root.ask(Wait(kind, claim, _Interrupt(self, kind), decode=_nothing))
+
+    def _arm_deadline(self, at: Micros) -> None:
+        if f"/{Kind.DEADLINE}#0" not in self.journal.logs[""].completions:
+            self._deadline = self.call_at(at, lambda: self.interrupt(Kind.DEADLINE))
+
+
+class _Interrupt:
+    """Receives a cancel or a passed deadline on behalf of the whole body."""
+
+    def __init__(self, run: Execution, kind: Kind) -> None:
+        self._run, self._kind, self._done = run, kind, False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, result: object, /) -> None:
+        self._done = True
+        if self._kind is Kind.DEADLINE:
+            self._run.state["deadline_passed"] = True
+        self._run.cancelled = True
+        run = self._run
+        target = run.state.get("portal_task") or run.task
+        if target is run.task and "sync_body" in run.state:
+            run.state["cancel_pending"] = True  # a thread hears of it at its next durable call
+        elif target is not None:
+            target.cancel(f"run {run.row.id!r}: {self._kind}")
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        self._done = True
+
+
+def _nothing(entry: Entry) -> None:
+    return None

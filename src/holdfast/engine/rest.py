@@ -1,0 +1,157 @@
+"""When a run that only waits leaves memory, and how its tasks are unwound then.
+
+A run may leave when its body is quiet, no step is at work and no thread is busy: all that its tasks await
+are durable waits. Whether a task awaits plain I/O cannot be known for sure (a socket and an asyncio.Event
+both look like a bare future), so in case of doubt the run stays in memory for longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.context import Claim, Scope
+from holdfast.store.base import Suspend
+from holdfast.types import Kind, Status
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+    from holdfast.engine.frame import Frame
+    from holdfast.engine.loop import LoopHooks
+
+
+def consider(run: Execution, *, lingered: bool = False) -> None:
+    """Called whenever the run's body has come to rest: suspends it if that is right now."""
+    if run.closed or run.suspending or not run.live or run.task is None or run.task.done():
+        return
+    if run.root.ready or run.root.arrived or run.threads or not run.journal.durable:
+        return
+    surely_waiting = _only_waits(run)
+    if run.executing and not surely_waiting:
+        return
+    if run.pausing or run.parking:
+        if not run.executing or surely_waiting:
+            _suspend(run)
+        return
+    if not run.waits:
+        return
+    delay = _stay(run, surely_waiting)
+    if delay <= 0 or lingered:
+        _suspend(run)
+    elif run.resting is None:
+        run.resting = run.call_later(delay, lambda: _lingered(run))
+
+
+def _stay(run: Execution, surely_waiting: bool) -> float:
+    """Seconds to stay in memory from now on."""
+    settings = run.host.settings
+    due = next_due(run)
+    if due is not None and due - run.host.clock.now() <= settings.memory_wait:
+        return (settings.memory_wait + settings.unsure_wait) / 1e6
+    if not surely_waiting:
+        return settings.unsure_wait / 1e6
+    if all(wait.due_at is not None for wait in run.waits):
+        return 0.0
+    return settings.memory_wait / 1e6
+
+
+def _lingered(run: Execution) -> None:
+    run.resting = None
+    due = next_due(run)
+    soon = due is not None and due - run.host.clock.now() <= run.host.settings.memory_wait
+    consider(run, lingered=not soon)
+
+
+def next_due(run: Execution) -> int | None:
+    due = [wait.due_at for wait in run.waits if wait.due_at is not None]
+    if run.row.deadline_at is not None and not run.cancelled:
+        due.append(run.row.deadline_at)
+    return min(due, default=None)
+
+
+def _suspend(run: Execution) -> None:
+    if run.resting is not None:
+        run.resting.cancel()
+        run.resting = None
+    if run.pausing:
+        then = Suspend(None, run.mail_seen, "paused by hand", Status.PAUSED)
+    elif run.parking:
+        then = Suspend(None, run.mail_seen, run.parking, Status.PARKED)
+    else:
+        then = Suspend(next_due(run), run.mail_seen, waiting_for(run))
+    run.then = then
+    run.suspending = True
+    run.host.mark(run)
+
+
+def waiting_for(run: Execution) -> str:
+    labels = list(dict.fromkeys(wait.label for wait in run.waits))
+    more = f" and {len(labels) - 5} more" if len(labels) > 5 else ""
+    return ", ".join(labels[:5]) + more
+
+
+def _only_waits(run: Execution) -> bool:
+    """Is every task of the run blocked in a durable wait, or in another task of the run?"""
+    durable = {wait.future for wait in run.waits} | run.transparent
+    for wait in run.waits:
+        covers = getattr(wait.future, "covers", None)
+        if covers is not None:
+            durable.add(covers)
+    return all(_is_clear(task, durable, run.tasks) for task in run.tasks if not task.done())
+
+
+def _is_clear(
+    task: asyncio.Task[Any], durable: set[Any], tasks: set[asyncio.Task[Any]]
+) -> bool:
+    awaited = getattr(task, "_fut_waiter", None)
+    if awaited is None:
+        return False  # about to run
+    if awaited in durable or awaited in tasks:
+        return True
+    children = getattr(awaited, "_children", None)  # of a gather
+    return bool(children) and all(child in durable or child in tasks for child in children)
+
+
+def interrupt_claim(root: Frame, kind: Kind) -> Claim:
+    return Claim(Scope(root, ""), f"/{kind}#0", str(kind), 0)
+
+
+# Unwinding
+
+
+def unwind(tasks: Iterable[asyncio.Task[Any]], hooks: LoopHooks) -> None:
+    """Lets the tasks go; those that do not await the run itself are cancelled a moment later."""
+    hooks.soon(_cancel_leftovers, list(tasks), 4, hooks)
+
+
+def _cancel_leftovers(tasks: list[asyncio.Task[Any]], rounds: int, hooks: LoopHooks) -> None:
+    alive = []
+    for task in tasks:
+        if task.done():
+            consume(task)
+        else:
+            alive.append(task)
+    if not alive:
+        return
+    if rounds:
+        hooks.soon(_cancel_leftovers, alive, rounds - 1, hooks)
+        return
+    for task in alive:
+        task.add_done_callback(consume, context=contextvars.Context())
+        task.cancel()
+
+
+def consume(future: Any) -> None:
+    """Marks a future's exception as seen, so that asyncio does not log it."""
+    if asyncio.isfuture(future) and future.done() and not future.cancelled():
+        future.exception()
+
+
+def location(task: asyncio.Task[Any] | None) -> str:
+    frames = task.get_stack(limit=3) if task is not None else []
+    if not frames:
+        return "its tasks wake one another for ever"
+    frame = frames[-1]
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}, in {frame.f_code.co_name}"

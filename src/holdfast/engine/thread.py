@@ -1,0 +1,224 @@
+"""Threads of a run: sync steps, `def` workflows, and plain work sent to an executor.
+
+A thread makes a durable call by asking the event loop to do it and blocking until that is done. A sync step's
+body runs in the thread that called it, so that thread-local things (connections, loggers) are where it
+expects them. Threads cannot be stopped: one that is busy when its run leaves memory goes on until its next
+durable call, which raises Suspended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import functools
+import queue
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from holdfast.engine.context import Scope, current, enter_submission, leave_submission
+from holdfast.engine.frame import Wait
+from holdfast.engine.loop import task_name
+from holdfast.engine.rest import consume
+from holdfast.errors import Suspended
+from holdfast.types import Entry, Kind
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+Work = Callable[[], Any]
+InThread = Callable[[Work], Awaitable[Any]]
+"""Runs sync work in a thread on behalf of a coroutine."""
+
+
+class _Job:
+    """Work the event loop wants done by the blocked thread."""
+
+    __slots__ = ("future", "work")
+
+    def __init__(self, work: Work, future: asyncio.Future[Any]) -> None:
+        self.work, self.future = work, future
+
+
+def portal(where: Scope, call: Callable[[InThread], Coroutine[Any, Any, Any]]) -> Any:
+    """Called in a thread: runs `call` as part of the run, on its event loop, and returns its result."""
+    run = where.frame.run
+    if run.closed:
+        raise Suspended
+    box: queue.SimpleQueue[_Job | asyncio.Task[Any] | None] = queue.SimpleQueue()
+    context = contextvars.copy_context()
+    context.run(current.set, where)
+    run.loop.call_soon_threadsafe(_enter, run, call, box, context, context=contextvars.Context())
+    while True:
+        item = box.get()
+        if isinstance(item, _Job):
+            _do(run.loop, item)
+        elif item is None:
+            raise Suspended
+        else:
+            return item.result()
+
+
+def _enter(
+    run: Execution,
+    call: Callable[[InThread], Coroutine[Any, Any, Any]],
+    box: queue.SimpleQueue[_Job | asyncio.Task[Any] | None],
+    context: contextvars.Context,
+) -> None:
+    if run.closed:
+        box.put(None)
+        return
+
+    def in_thread(work: Work) -> asyncio.Future[Any]:
+        future: asyncio.Future[Any] = run.loop.create_future()
+        box.put(_Job(work, future))
+        return future
+
+    async def bracketed() -> Any:
+        # The thread counts as busy again in the very step in which the call ends: there is no gap in which
+        # the run would look idle.
+        try:
+            return await call(in_thread)
+        finally:
+            run.threads += 1
+            if run.state.get("portal_task") is task:
+                del run.state["portal_task"]
+
+    run.threads -= 1
+    task: asyncio.Task[Any] = context.run(lambda: asyncio.Task(bracketed(), loop=run.loop))
+    run.add_task(task)
+    if "sync_body" in run.state:
+        run.state["portal_task"] = task
+        if run.state.pop("cancel_pending", False):
+            task.cancel()
+    task.add_done_callback(box.put, context=contextvars.Context())
+
+
+def _do(loop: asyncio.AbstractEventLoop, job: _Job) -> None:
+    try:
+        value = job.work()
+    except BaseException as error:
+        loop.call_soon_threadsafe(_settle, job.future, None, error)
+    else:
+        loop.call_soon_threadsafe(_settle, job.future, value, None)
+
+
+def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("a step raised StopIteration"))
+    else:
+        future.set_exception(error)
+
+
+async def sync_body(run: Execution, work: Work) -> Any:
+    """The body of a `def` workflow: it has a thread to itself."""
+    run.state["sync_body"] = True
+    run.threads += 1
+    context = contextvars.copy_context()
+    future = run.host.hooks.run_in_executor(run.host.sync_executor, context.run, work)
+    awaited = asyncio.shield(future)
+    run.transparent.add(awaited)
+    try:
+        return await awaited
+    finally:
+        run.threads -= 1
+
+
+# Work that a body sends to an executor
+
+
+def submit(
+    where: Scope, executor: Any, func: Callable[..., Any], args: tuple[Any, ...]
+) -> asyncio.Future[Any]:
+    """What `loop.run_in_executor` does inside a run."""
+    run = where.frame.run
+    if run.closed:
+        raise Suspended
+    hooks = run.host.hooks
+    func, args, kwargs = _unwrapped(func, args)
+    step = getattr(func, "__holdfast_step__", None)
+    if step is not None and not step.is_async:
+        in_thread = functools.partial(hooks.run_in_executor, executor)
+        return run.loop.create_task(step.invoke(where.claim(step.name), args, kwargs, in_thread))
+    own = where.branch(_name(func))
+    work = functools.partial(_in_submission, where, own, contextvars.copy_context(), func, args, kwargs)
+    run.threads += 1
+    real: asyncio.Future[Any] = hooks.run_in_executor(executor, work)
+    if where.frame.key:
+        real.add_done_callback(lambda _: _returned(run), context=contextvars.Context())
+        return real
+    return _journaled(run, where, own, real)
+
+
+def _journaled(
+    run: Execution, where: Scope, own: Scope, real: asyncio.Future[Any]
+) -> asyncio.Future[Any]:
+    """Plain work runs again on replay; when it came back, relative to the rest, is in the journal."""
+    claim = where.claim(f"thread:{own.path.rpartition('/')[2]}")
+    future: asyncio.Future[Any] = run.loop.create_future()
+    wait = Wait(Kind.THREAD, claim, future, decode=lambda _: real.result(), label="a thread")
+    wait.ready = False
+    recorded = run.journal.find(claim, Kind.THREAD)
+    run.wait_for(wait)
+    future.add_done_callback(lambda _: run.done_waiting(wait), context=contextvars.Context())
+
+    def returned(_: object) -> None:
+        _returned(run)
+        wait.ready = True
+        if run.closed:
+            consume(real)
+            return
+        if recorded is None:
+            run.arrive(
+                Entry(0, Kind.THREAD, claim.key, run.tick(), position=claim.position), wait
+            )
+        elif not where.frame.ready:
+            where.frame.pump()
+
+    if recorded is not None:
+        where.frame.ask(wait)
+    real.add_done_callback(returned, context=contextvars.Context())
+    return future
+
+
+def _returned(run: Execution) -> None:
+    run.threads -= 1
+
+
+def _in_submission(
+    where: Scope,
+    own: Scope,
+    context: contextvars.Context,
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    enter_submission(where, own)
+    try:
+        return context.run(func, *args, **kwargs)
+    finally:
+        leave_submission()
+
+
+def _name(func: Callable[..., Any]) -> str:
+    """What runs in the thread, seen through functools.partial and Context.run."""
+    while isinstance(func, functools.partial):
+        inside = isinstance(getattr(func.func, "__self__", None), contextvars.Context) and func.args
+        func = func.args[0] if inside else func.func
+    return task_name(func)
+
+
+def _unwrapped(
+    func: Callable[..., Any], args: tuple[Any, ...]
+) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Sees through what `asyncio.to_thread` makes of a call: partial(context.run, func, *args)."""
+    if isinstance(func, functools.partial) and not args:
+        inner = getattr(func.func, "__self__", None)
+        if isinstance(inner, contextvars.Context) and func.args:
+            target = func.args[0]
+            if getattr(target, "__holdfast_step__", None) is not None:
+                return target, func.args[1:], dict(func.keywords)
+    return func, args, {}

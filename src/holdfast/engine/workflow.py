@@ -1,0 +1,213 @@
+"""Workflows: durable functions with a stable name, listed with the app that serves them."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
+
+from holdfast import codec
+from holdfast.engine.thread import sync_body
+from holdfast.errors import BadArguments, HoldfastError, UnknownWorkflow
+from holdfast.types import OnBusy, WhileWaiting
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+Durability = Literal["full", "none"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a run is started; every field has a default that is right for most."""
+
+    id: str | None = None  # start is idempotent by it; None: a fresh one
+    session: str | None = None
+    on_busy: OnBusy = "enqueue"
+    while_waiting: WhileWaiting = "hold"
+    deadline: timedelta | None = None
+    delay: timedelta | None = None
+    priority: int = 0
+    queue: str = "default"
+    durability: Durability = "full"
+
+    def __post_init__(self) -> None:
+        for name in ("deadline", "delay"):
+            given = getattr(self, name)
+            if given is not None and given < timedelta(0):
+                raise BadArguments(f"{name} must not be negative, but is {given}")
+        if self.id is not None and (not self.id or len(self.id) > 512):
+            raise BadArguments("a run's id must have 1 to 512 characters")
+
+    def updated(self, **changes: Any) -> RunOptions:
+        try:
+            return replace(self, **changes)
+        except TypeError:
+            unknown = ", ".join(sorted(set(changes) - set(self.__slots__)))
+            raise BadArguments(
+                f"no such run option: {unknown}; there are {', '.join(self.__slots__)}"
+            ) from None
+
+
+class Workflow(Generic[P, R]):
+    """A durable function. Called directly it is the plain function, outside and inside of runs."""
+
+    def __init__(
+        self, fn: Callable[..., Any], *, name: str | None = None, is_remote: bool = False
+    ) -> None:
+        if not inspect.isfunction(fn):
+            raise TypeError(f"@holdfast.workflow is for functions, not for {fn!r}")
+        self.fn = fn
+        self.name = name or fn.__name__
+        self.options = RunOptions()
+        self.is_async = inspect.iscoroutinefunction(fn)
+        self.is_remote = is_remote  # another codebase serves it: this is only its signature
+        functools.update_wrapper(self, fn)
+
+    def __repr__(self) -> str:
+        return f"<workflow {self.name}>"
+
+    def with_options(self, **options: Any) -> Workflow[P, R]:
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other.options = self.options.updated(**options)
+        return other
+
+    # In and out
+
+    @functools.cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.fn)
+
+    @functools.cached_property
+    def hints(self) -> tuple[dict[str, Any], Any]:
+        return codec.hints(self.fn)
+
+    def encode_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The arguments as they are journaled; BadArguments if they do not fit the signature."""
+        what = f"the arguments of workflow {self.name!r}"
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise BadArguments(f"{what}: {error}") from None
+        given = dict(bound.arguments)
+        for name, value in given.items():
+            annotation = self._annotation(name)
+            if annotation is None:
+                continue
+            sent = codec.encode(value, annotation=annotation, what=f"{what}: {name}")
+            complaint = codec.check(codec.describe(annotation), sent)
+            if complaint:
+                raise BadArguments(f"{what}: {name}: {complaint}")
+        return codec.encode(given, annotation=self._table, what=what)
+
+    def _annotation(self, name: str) -> Any:
+        kind = self._signature.parameters[name].kind
+        if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+            return None
+        return self.hints[0].get(name)
+
+    @functools.cached_property
+    def _table(self) -> Any:
+        """One annotation that reaches every class the parameters name."""
+        annotations = tuple(self.hints[0].values())
+        return tuple.__class_getitem__(annotations) if annotations else None
+
+    def decode_input(self, data: bytes) -> inspect.BoundArguments:
+        what = f"the arguments of workflow {self.name!r}"
+        given = codec.decode(data, self._table, what=what)
+        bound = self._signature.bind_partial()
+        bound.arguments = given
+        bound.apply_defaults()
+        return bound
+
+    def encode_result(self, value: Any, run_id: str) -> bytes:
+        return codec.encode(
+            value, annotation=self.hints[1], what=f"the result of run {run_id!r} ({self.name})"
+        )
+
+    def decode_result(self, data: bytes | None, run_id: str) -> Any:
+        what = f"the result of run {run_id!r} ({self.name})"
+        return codec.decode(data or b"null", self.hints[1], what=what)
+
+    # Execution
+
+    def body(self, run: Execution) -> Coroutine[Any, Any, Any]:
+        if self.is_remote:
+            raise UnknownWorkflow(f"workflow {self.name!r} is a stub of one served elsewhere")
+        bound = self.decode_input(run.row.input)
+        if self.is_async:
+            coro: Coroutine[Any, Any, Any] = self.fn(*bound.args, **bound.kwargs)
+            return coro
+        return sync_body(run, functools.partial(self.fn, *bound.args, **bound.kwargs))
+
+
+class AsyncWorkflow(Workflow[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R]:
+        coro: Coroutine[Any, Any, R] = self.fn(*args, **kwargs)
+        return coro
+
+
+class SyncWorkflow(Workflow[P, R]):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        result: R = self.fn(*args, **kwargs)
+        return result
+
+
+@overload
+def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+@overload
+def workflow(fn: Callable[P, R], /) -> SyncWorkflow[P, R]: ...
+@overload
+def workflow(*, name: str | None = None, **options: Any) -> _Decorate: ...
+def workflow(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Makes a function a workflow.
+
+    name: its stable name, if not the function's own; keep it when you rename the function.
+    Other options are defaults for its runs, as with `with_options`.
+    """
+    if fn is None:
+        return _Decorate(options)
+    return _make(fn, {})
+
+
+class _Decorate:
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> SyncWorkflow[P, R]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Any:
+        return _make(fn, self._options)
+
+
+def _make(fn: Callable[..., Any], options: dict[str, Any]) -> Workflow[Any, Any]:
+    options = dict(options)
+    name = options.pop("name", None)
+    is_remote = options.pop("is_remote", False)
+    kind = AsyncWorkflow if inspect.iscoroutinefunction(fn) else SyncWorkflow
+    made: Workflow[Any, Any] = kind(fn, name=name, is_remote=is_remote)
+    return made.with_options(**options) if options else made
+
+
+def remote(name: str) -> _Decorate:
+    """A workflow that another codebase serves, known here by its name and a stub's signature:
+
+        @holdfast.remote("billing.charge")
+        async def charge(customer: str, cents: int) -> str: ...
+    """
+    return _Decorate({"name": name, "is_remote": True})
+
+
+def require(found: object) -> Workflow[Any, Any]:
+    if isinstance(found, Workflow):
+        return found
+    raise HoldfastError(f"{found!r} is not a workflow: decorate it with @holdfast.workflow")

@@ -1,0 +1,104 @@
+"""Says in plain words where a run stands, and which command would unblock it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from holdfast import codec
+from holdfast.clock import Micros, to_datetime
+from holdfast.types import Entry, Kind, PromiseRow, RunRow, Status, WorkerRow
+
+
+def why(
+    row: RunRow,
+    journal: Sequence[Entry],
+    promises: Sequence[PromiseRow],
+    workers: Sequence[WorkerRow],
+    now: Micros,
+    *,
+    served: bool,
+) -> str:
+    steps = sum(entry.kind is Kind.STEP for entry in journal)
+    said = [
+        f"Run {row.id} of {row.workflow} was started {_ago(now - row.created_at)} "
+        f"and has completed {steps} step{'s' if steps != 1 else ''}."
+    ]
+    said.append(_state(row, workers, now, served))
+    failure = _last_failure(row, journal)
+    if failure:
+        said.append(failure)
+    cure = _cure(row, promises, journal, served)
+    if cure:
+        said.append(cure)
+    return " ".join(said)
+
+
+def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool) -> str:
+    match row.status:
+        case Status.COMPLETED | Status.FAILED | Status.CANCELLED:
+            return f"It ended as {row.status} {_ago(now - (row.ended_at or now))}."
+        case Status.RUNNING:
+            owner = next((w for w in workers if w.id == row.owner), None)
+            if owner is None:
+                return f"Its worker {row.owner} is gone; another takes it over."
+            return f"It is executed by worker {owner.id} (pid {owner.pid}), claim number {row.epoch}."
+        case Status.WAITING:
+            due = "" if row.ready_at is None else f", at the latest {_at(row.ready_at)}"
+            return f"It waits for {row.reason or 'something outside'}{due}, and nobody needs to own it."
+        case Status.PENDING:
+            if row.ready_at is not None and row.ready_at > now:
+                return f"It is to begin {_at(row.ready_at)}."
+            if not workers:
+                return "It can go on, but no worker is alive."
+            if not served:
+                return f"It can go on, but nobody here serves the workflow {row.workflow!r}: it is stalled."
+            return "It can go on and waits for a worker with room."
+        case Status.PAUSED:
+            return "It was paused by hand."
+        case Status.PARKED | Status.QUARANTINED:
+            return f"It is {row.status}: {row.reason}."
+
+
+def _last_failure(row: RunRow, journal: Sequence[Entry]) -> str | None:
+    if row.status is Status.FAILED and row.output:
+        name, message, _ = codec.error_summary(row.output)
+        return f"It failed with {name}: {message}."
+    failed = [entry for entry in journal if entry.failed and entry.output]
+    if not failed or row.status.ended:
+        return None
+    last = failed[-1]
+    name, message, _ = codec.error_summary(last.output or b"null")
+    text = f"The last failure was {name} ({message}) in {last.key}, try {last.attempt}"
+    if last.kind is Kind.ATTEMPT and last.due_at is not None:
+        text += f"; the next try is due {_at(last.due_at)}"
+    return text + "."
+
+
+def _cure(
+    row: RunRow, promises: Sequence[PromiseRow], journal: Sequence[Entry], served: bool
+) -> str | None:
+    if row.status in (Status.FAILED, Status.CANCELLED):
+        return f"To go on from the step that failed: `holdfast rerun {row.id}`."
+    if row.status in (Status.PAUSED, Status.PARKED, Status.QUARANTINED):
+        return f"To let it go on: `holdfast resume {row.id}`."
+    if row.status is Status.PENDING and not served:
+        return "Start a worker whose app lists this workflow: `holdfast worker module:app`."
+    delivered = {entry.key for entry in journal if entry.kind is Kind.PROMISE}
+    waiting = [p for p in promises if not p.resolved and p.key not in delivered]
+    if waiting and not row.status.ended:
+        first = waiting[0]
+        answer = "--approve" if first.kind == "approval" else "'<value as JSON>'"
+        return f"To answer it: `holdfast resolve {row.id} {first.name} {answer}`."
+    return None
+
+
+def _ago(span: Micros) -> str:
+    seconds = span / 1e6
+    for unit, size in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{max(0, seconds):.0f} seconds ago"
+
+
+def _at(at: Micros) -> str:
+    return f"{to_datetime(at):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,294 @@
+"""The store protocol: every verb is one transaction, and a refused write is an error, never silence.
+
+Only a run's owner writes its journal, through `commit`. Outsiders write the inbox, through `post`.
+A run can be claimed when its `ready_at` is set and has passed: that one column is the queue, the
+timers and the wake-ups alike. A store must keep these promises:
+
+- Fencing by log position. A claim appends an entry of its own and raises the run's epoch. An append
+  lands only if the entry before its first one exists with the appender's epoch and no later one does;
+  otherwise that operation (and no other of the batch) comes back as LeaseLost.
+- No lost wake-up. Suspending re-reads the inbox under the lock that posting takes, too.
+- What `commit` acknowledged survives the death of the process and the loss of power.
+
+A store does not interpret payloads, does not know workflows, and never runs user code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.clock import Micros
+from holdfast.types import (
+    Entry,
+    Mail,
+    MailKind,
+    NewRun,
+    PromiseRow,
+    RunFilter,
+    RunId,
+    RunKey,
+    RunRow,
+    Status,
+    WorkerId,
+    WorkerRow,
+)
+
+
+@dataclass(slots=True)
+class Start:
+    """Accepts a run. An id that exists already is not an error here: see Started."""
+
+    run: NewRun
+    claim_for: WorkerId | None = None  # claim it at once, if the session's slot is free
+
+
+@dataclass(slots=True)
+class Started:
+    row: RunRow
+    created: bool  # False: a run of this id was there; the caller compares the digests
+    claimed: bool = False
+    joined: bool = False  # on_busy="join": `row` is the session's own run, which got the input
+
+
+@dataclass(slots=True)
+class Suspend:
+    """Leave memory. Refused (see Appended.suspended) if mail came after `mail_seen`."""
+
+    ready_at: Micros | None  # the next deadline; None: only mail wakes it
+    mail_seen: int
+    reason: str
+    status: Status = Status.WAITING  # or PAUSED, PARKED
+
+
+@dataclass(slots=True)
+class End:
+    status: Status  # COMPLETED, FAILED or CANCELLED
+    output: bytes | None
+
+
+@dataclass(slots=True)
+class ContinueAs:
+    """Start the run afresh: the journal is emptied, the generation rises, the input is new."""
+
+    input: bytes
+    digest: bytes
+
+
+@dataclass(slots=True)
+class StateWrite:
+    """A change of the session's keyed state; `value` None deletes."""
+
+    session: str
+    key: str
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class MessageWrite:
+    """A message at the end of the session's list."""
+
+    session: str
+    payload: bytes
+
+
+@dataclass(slots=True)
+class Append:
+    """Entries of one run, with dense sequence numbers, and what becomes of the run after them.
+
+    There may be no entries (only a Suspend, or promises): then the newest entry must have my epoch.
+    """
+
+    run: RunKey
+    epoch: int
+    entries: list[Entry]
+    at: Micros
+    then: Suspend | End | ContinueAs | None = None
+    promises: list[PromiseRow] = field(default_factory=list)
+    session: list[StateWrite | MessageWrite] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Appended:
+    suspended: bool = False  # only ever True when Append.then was a Suspend
+
+
+@dataclass(slots=True)
+class Refused:
+    """The operation was not done; every other one of the batch was."""
+
+    error: Exception
+
+
+Operation = Start | Append
+Outcome = Started | Appended | Refused
+
+
+@dataclass(slots=True)
+class Claimed:
+    row: RunRow
+    seq: int  # of the claim entry, the newest of the journal
+
+
+@dataclass(slots=True)
+class Reaped:
+    worker: WorkerRow
+    runs: list[RunId]
+    quarantined: list[RunId]
+
+
+class Leasekeeper(Protocol):
+    """Renews one worker's lease from a thread of its own, so that a busy event loop cannot lose it."""
+
+    def renew(self) -> bool:
+        """False: the worker has been reaped; it must stop."""
+        ...
+
+    def hand_back(self, note: str) -> int:
+        """Frees all of the worker's runs, because it hangs; says how many. Strikes are counted as
+        if it had died: a run that blocks the event loop would block the next worker's, too."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    url: str
+
+    async def open(self) -> None:
+        """Connects, and checks or (where that is safe) upgrades the schema."""
+        ...
+
+    async def close(self) -> None: ...
+
+    # Runs, by their owner
+
+    async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+        """Does all operations in one durable transaction; outcomes come in the same order."""
+        ...
+
+    async def claim(
+        self,
+        worker: WorkerId,
+        workflows: Sequence[str],
+        now: Micros,
+        limit: int,
+        *,
+        alone: bool = False,
+    ) -> list[Claimed]:
+        """Takes claimable runs, those of high priority first, then the longest ready.
+
+        A run of a session is taken only if no other run holds the session, in order of arrival.
+        A suspect (two or more strikes) is only returned alone, and only if `alone` is True, that is,
+        when the worker has nothing else in memory. LeaseLost if the worker is not registered: nobody
+        would ever reap its runs.
+        """
+        ...
+
+    async def journal(self, run: RunKey) -> list[Entry]: ...
+
+    async def mail(self, runs: Sequence[tuple[RunKey, int]]) -> list[Mail]:
+        """Mail of these runs that came after the id given with each, in order of arrival."""
+        ...
+
+    async def release(
+        self, worker: WorkerId, runs: Sequence[tuple[RunKey, int]], now: Micros
+    ) -> int:
+        """Hands runs (with the epoch they are held at) back; no strike is counted."""
+        ...
+
+    async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
+        """When the next run can be claimed; `alone` says, as for `claim`, whether suspects count."""
+        ...
+
+    # Runs, by outsiders
+
+    async def get(self, run: RunId) -> RunRow | None: ...
+
+    async def settled(self, runs: Sequence[RunId]) -> list[RunRow]:
+        """Those of these runs that have ended, are parked or quarantined."""
+        ...
+
+    async def find(self, which: RunFilter) -> list[RunRow]: ...
+
+    async def post(
+        self, run: RunId, kind: MailKind, name: str, payload: bytes | None, now: Micros
+    ) -> Mail:
+        """Puts mail into a run's inbox and makes a waiting run claimable.
+
+        Promises: the first answer stands, a later one is AlreadyResolved. Cancel and pause are posted
+        once; posting them again returns the mail that is there. UnknownRun, AlreadyEnded.
+        Cancel wakes halted runs too.
+        """
+        ...
+
+    async def resume(self, run: RunId, now: Micros) -> RunRow:
+        """Makes a paused, parked or quarantined run claimable; NotResumable otherwise."""
+        ...
+
+    async def rerun(self, run: RunId, now: Micros) -> RunRow:
+        """Makes a failed or cancelled run go on from what its journal holds: its END entry, the failed
+        outcomes of top-level steps and CANCEL/DEADLINE entries are removed. NotResumable otherwise."""
+        ...
+
+    async def fork(self, run: RunId, seq: int, new: NewRun) -> Started:
+        """Starts a new run with a copy of the journal's entries before `seq`."""
+        ...
+
+    async def promises(self, run: RunKey) -> list[PromiseRow]: ...
+
+    async def children(self, run: RunKey) -> list[RunRow]: ...
+
+    # Sessions
+
+    async def session_state(self, session: str) -> dict[str, bytes]: ...
+
+    async def session_messages(
+        self, session: str, *, after: int = 0
+    ) -> list[tuple[int, bytes]]: ...
+
+    # Workers
+
+    async def register(self, worker: WorkerRow) -> Leasekeeper:
+        """Publishes the worker. Its host, pid and process_started are this process's own: the store
+        fills them in."""
+        ...
+
+    async def deregister(self, worker: WorkerId) -> None:
+        """The worker stops in good order; runs it did not release are released with it."""
+        ...
+
+    async def workers(self) -> list[WorkerRow]: ...
+
+    def is_dead(self, worker: WorkerRow) -> bool:
+        """Is it certain that this worker's process is gone? False when that cannot be known."""
+        ...
+
+    def watch(self, worker: WorkerRow, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back on the event loop when the worker's process dies, as soon as that can be known;
+        returns the way to stop it."""
+        ...
+
+    async def reap(self, worker: WorkerId, now: Micros, *, dead: bool) -> Reaped | None:
+        """Frees the runs of a worker that is dead, or whose lease has run out; None: neither.
+
+        A run that made no progress since it was claimed gets a strike; see `claim` for suspects. A
+        suspect that ran alone is quarantined at its fifth strike.
+        """
+        ...
+
+    # The rest
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Calls back on the event loop, soon after something changed that others made: runs became
+        claimable, mail came, runs ended. May call without a cause; returns the way to stop it."""
+        ...
+
+    async def prune(self, ended_before: Micros, limit: int) -> int:
+        """Deletes up to `limit` ended runs with all they own; says how many."""
+        ...
+
+    async def backup(self, path: str) -> None:
+        """Writes a consistent, verified copy while others go on writing."""
+        ...

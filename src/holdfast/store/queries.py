@@ -1,0 +1,46 @@
+"""Named SQL, read once from .sql files.
+
+A file holds queries, each under `-- name: word` and a sentence that says what it is for. A name in
+capitals is a fragment: it stands for its text in every query. Parameters are always bound, never
+pasted in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+_HERE = os.path.dirname(__file__)
+_FRAGMENT = re.compile(r"\b[A-Z]+_[A-Z_]+\b")
+
+
+def read(*path: str) -> str:
+    with open(os.path.join(_HERE, "sql", *path), encoding="utf-8") as file:
+        return file.read()
+
+
+def load(dialect: str) -> dict[str, str]:
+    """All queries of a dialect, by name."""
+    found: dict[str, str] = {}
+    folder = os.path.join(_HERE, "sql", dialect, "queries")
+    for name in sorted(os.listdir(folder)):
+        for chunk in read(dialect, "queries", name).split("-- name: ")[1:]:
+            title, _, rest = chunk.partition("\n")
+            title = title.strip()
+            assert title not in found, f"{name}: two queries are named {title}"
+            lines = rest.splitlines()
+            assert lines[0].startswith("-- "), f"{name}: {title} has no comment"
+            sql = "\n".join(line for line in lines if not line.startswith("--"))
+            found[title] = sql.strip().rstrip(";")
+    fragments = {title: sql for title, sql in found.items() if title.isupper()}
+    return {
+        title: _FRAGMENT.sub(lambda word: fragments.get(word[0], word[0]), sql)
+        for title, sql in found.items()
+        if title not in fragments
+    }
+
+
+def statements(script: str) -> list[str]:
+    """The statements of a script; none of ours has a semicolon inside a string or a comment."""
+    code = re.sub(r"--[^\n]*", "", script)
+    return [statement.strip() for statement in code.split(";") if statement.strip()]

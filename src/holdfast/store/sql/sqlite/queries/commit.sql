@@ -1,0 +1,121 @@
+-- Queries of the hot path: appends, and what becomes of a run after them.
+
+-- name: RUN_COLUMNS
+-- The columns of a RunRow, in the order in which Python reads them.
+    r.key, r.id, r.workflow, r.version, r.queue, r.priority, r.status, r.epoch, r.owner,
+    r.incarnation, r.generation, r.input, r.digest, r.output, r.created_at, r.updated_at,
+    r.ended_at, r.ready_at, r.deadline_at, r.session, r.while_waiting, r.parent, r.parent_step,
+    r.options, r.strikes, r.resumes, r.reason
+
+-- name: ENTRY_COLUMNS
+-- The columns of an Entry, in the order of its fields.
+    seq, kind, key, at, epoch, position, attempt, failed, digest, input, output, started_at, due_at,
+    mail
+
+-- name: tail
+-- The epoch of an owned run and the newest place in its journal: the fence of a single append.
+SELECT r.epoch, (SELECT max(j.seq) FROM journal j WHERE j.run = r.key)
+FROM runs r
+WHERE r.key = ? AND r.owner IS NOT NULL;
+
+-- name: tails
+-- The same for many runs at once; CROSS JOIN makes SQLite look up each run by its key.
+SELECT r.key, r.epoch, (SELECT max(j.seq) FROM journal j WHERE j.run = r.key)
+FROM json_each(?) wanted CROSS JOIN runs r ON r.key = wanted.value
+WHERE r.owner IS NOT NULL;
+
+-- name: insert_entry
+-- Appends an entry; the reserved columns keep their defaults.
+INSERT INTO journal (run, ENTRY_COLUMNS)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: who_owns
+-- Whom to name when an append is refused.
+SELECT id, status, owner, epoch FROM runs WHERE key = ?;
+
+-- name: insert_run
+-- Accepts a run, claimed at once or not.
+INSERT INTO runs (
+    id, workflow, version, queue, priority, status, epoch, owner, incarnation, input, digest,
+    created_at, updated_at, ready_at, deadline_at, session, while_waiting, parent, parent_step,
+    parent_generation, options, blocked, holds_session
+) VALUES (
+    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
+    (SELECT generation FROM runs WHERE key = ?18), ?20, ?21, ?22
+);
+
+-- name: place_of
+-- Where a run stands towards its session and its parent.
+SELECT id, status, session, while_waiting, parent, parent_step, parent_generation, generation
+FROM runs WHERE key = ?;
+
+-- name: unseen_mail
+-- Whether mail came that the suspending owner has not seen.
+SELECT EXISTS (SELECT 1 FROM inbox WHERE run = ? AND id > ?);
+
+-- name: suspend
+-- The run leaves memory.
+UPDATE runs
+SET status = ?, owner = NULL, ready_at = ?, reason = ?, updated_at = ?,
+    holds_session = holds_session AND while_waiting = 'hold'
+WHERE key = ?;
+
+-- name: end
+-- The run is over.
+UPDATE runs
+SET status = ?1, output = ?2, ended_at = ?3, updated_at = ?3, owner = NULL, ready_at = NULL,
+    blocked = 0, holds_session = 0, reason = NULL
+WHERE key = ?4;
+
+-- name: continue_as
+-- The run starts afresh; its epoch keeps rising, so the appends of before stay fenced off.
+UPDATE runs
+SET status = 'pending', owner = NULL, ready_at = ?1, updated_at = ?1, generation = generation + 1,
+    input = ?2, digest = ?3, strikes = 0, resumes = 0, reason = NULL
+WHERE key = ?4;
+
+-- name: delete_delivered_mail
+-- What a journal that is about to go has delivered, and what only the old generation asked for.
+DELETE FROM inbox
+WHERE run = ?1 AND (
+    kind IN ('pause', 'child')
+    OR id IN (SELECT mail FROM journal WHERE run = ?1 AND mail IS NOT NULL)
+    OR id IN (SELECT value FROM json_each(?2))
+);
+
+-- name: delete_journal
+-- All entries of a run.
+DELETE FROM journal WHERE run = ?;
+
+-- name: delete_promises
+-- All promises of a run.
+DELETE FROM promises WHERE run = ?;
+
+-- name: upsert_promise
+-- Opens a promise; it may have been answered before it was opened.
+INSERT INTO promises (run, name, key, kind, type, prompt, created_at, resolved)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,
+    EXISTS (SELECT 1 FROM inbox WHERE run = ?1 AND kind = 'promise' AND name = ?2))
+ON CONFLICT (run, name) DO UPDATE SET
+    key = excluded.key, kind = excluded.kind, type = excluded.type, prompt = excluded.prompt;
+
+-- name: set_state
+-- Writes one key of a session's state.
+INSERT INTO session_state (session, key, value) VALUES (?1, ?2, ?3)
+ON CONFLICT (session, key) DO UPDATE SET value = excluded.value;
+
+-- name: delete_state
+-- Deletes one key of a session's state.
+DELETE FROM session_state WHERE session = ? AND key = ?;
+
+-- name: add_message
+-- Adds a message to the end of a session's list.
+INSERT INTO session_messages (session, payload) VALUES (?, ?);
+
+-- name: state
+-- A session's whole state.
+SELECT key, value FROM session_state WHERE session = ? ORDER BY key;
+
+-- name: messages
+-- A session's messages after one of them.
+SELECT id, payload FROM session_messages WHERE session = ? AND id > ? ORDER BY id;

@@ -1,0 +1,63 @@
+-- The inbox: what outsiders write.
+
+-- name: run_state
+-- What posting needs to know of a run.
+SELECT key, status, session, holds_session, parent, parent_step, ready_at,
+    generation FROM runs WHERE id = ?;
+
+-- name: key_state
+-- The same, by the run's key.
+SELECT key, status, session, holds_session, parent, parent_step, ready_at,
+    generation FROM runs WHERE key = ?;
+
+-- name: insert_mail
+-- Puts mail into an inbox.
+INSERT INTO inbox (run, kind, name, payload, at, failed) VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: find_mail
+-- Mail of a kind that comes once per name.
+SELECT id, run, kind, name, payload, at, failed FROM inbox
+WHERE run = ? AND kind = ? AND name = ? AND kind <> 'message';
+
+-- name: find_mail_of_kind
+-- Mail of a kind that comes once per run.
+SELECT id, run, kind, name, payload, at, failed FROM inbox
+WHERE run = ? AND kind = ? AND kind <> 'message';
+
+-- name: mail_of_one
+-- New mail of one run.
+SELECT id, run, kind, name, payload, at, failed FROM inbox WHERE run = ? AND id > ? ORDER BY id;
+
+-- name: mail_of_many
+-- New mail of many runs, each with the id it has seen.
+SELECT i.id, i.run, i.kind, i.name, i.payload, i.at, i.failed
+FROM json_each(?) wanted CROSS JOIN inbox i
+    ON i.run = json_extract(wanted.value, '$[0]') AND i.id > json_extract(wanted.value, '$[1]')
+ORDER BY i.id;
+
+-- name: resolve_promise
+-- Marks an open promise as answered.
+UPDATE promises SET resolved = 1 WHERE run = ? AND name = ?;
+
+-- name: wake
+-- Makes a waiting or halted run claimable.
+UPDATE runs SET status = 'pending', ready_at = ?1, blocked = ?2, reason = NULL, updated_at = ?1
+WHERE key = ?3;
+
+-- name: hurry
+-- Makes a run that was to start later claimable now.
+UPDATE runs SET ready_at = ?1, blocked = ?2, updated_at = ?1 WHERE key = ?3 AND ready_at > ?1;
+
+-- name: pause
+-- Stops a run that nobody owns.
+UPDATE runs SET status = 'paused', ready_at = NULL, reason = 'paused by hand', updated_at = ?
+WHERE key = ?;
+
+-- name: delete_mail_of_kind
+-- Takes back mail of a kind.
+DELETE FROM inbox WHERE run = ? AND kind = ?;
+
+-- name: promises
+-- What a run awaits or awaited from outside.
+SELECT run, name, key, kind, type, prompt, created_at, resolved FROM promises
+WHERE run = ? ORDER BY created_at, name;

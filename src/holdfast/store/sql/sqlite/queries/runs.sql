@@ -1,0 +1,107 @@
+-- Runs as outsiders see and change them.
+
+-- name: journal
+-- A run's entries in order.
+SELECT ENTRY_COLUMNS FROM journal WHERE run = ? ORDER BY seq LIMIT ?;
+
+-- name: run_by_id
+-- One run.
+SELECT RUN_COLUMNS FROM runs r WHERE r.id = ?;
+
+-- name: run_by_key
+-- One run, by the store's own key.
+SELECT RUN_COLUMNS FROM runs r WHERE r.key = ?;
+
+-- name: ended_runs
+-- Those of many runs that have ended.
+SELECT RUN_COLUMNS
+FROM json_each(?) wanted CROSS JOIN runs r ON r.id = wanted.value
+WHERE r.ended_at IS NOT NULL;
+
+-- name: children
+-- The runs that a run started.
+SELECT RUN_COLUMNS FROM runs r WHERE r.parent = ? ORDER BY r.key;
+
+-- name: list_runs
+-- Runs in general; conditions are appended, all of them with bound parameters.
+SELECT RUN_COLUMNS FROM runs r WHERE TRUE;
+
+-- name: resume
+-- Lets a halted run go on.
+UPDATE runs
+SET status = 'pending', ready_at = ?1, updated_at = ?1, blocked = ?2, strikes = 0,
+    resumes = resumes + 1, reason = NULL
+WHERE key = ?3;
+
+-- name: reopen
+-- Lets an ended run go on; a deadline that has passed would end it again at once, so it is dropped.
+UPDATE runs
+SET status = 'pending', ready_at = ?1, updated_at = ?1, blocked = ?2, ended_at = NULL,
+    output = NULL, reason = NULL, strikes = 0,
+    deadline_at = CASE WHEN deadline_at > ?1 THEN deadline_at END
+WHERE key = ?3;
+
+-- name: failed_steps
+-- The keys of failed steps that stand in no other step's body.
+SELECT key FROM journal
+WHERE run = ? AND kind = 'step' AND failed = 1
+  AND length(key) - length(replace(key, '#', '')) <= 1;
+
+-- name: delete_failed_step
+-- Forgets a failed step, its tries, and what failed inside its body.
+DELETE FROM journal
+WHERE run = ?1
+  AND ((kind = 'step' AND failed = 1) OR kind = 'attempt')
+  AND (key = ?2 OR substr(key, 1, length(?2) + 1) = ?2 || '/');
+
+-- name: delete_endings
+-- Forgets how a run ended.
+DELETE FROM journal WHERE run = ? AND kind IN ('end', 'cancel', 'deadline');
+
+-- name: close_gaps
+-- Makes sequence numbers dense again, the first of two steps: no number may occur twice even inside
+-- one statement, so the new ones are negative at first.
+UPDATE journal SET seq = -dense.place
+FROM (SELECT id, row_number() OVER (ORDER BY seq) AS place FROM journal WHERE run = ?1) AS dense
+WHERE journal.id = dense.id;
+
+-- name: turn_positive
+-- The second of the two steps.
+UPDATE journal SET seq = -seq WHERE run = ? AND seq < 0;
+
+-- name: copy_journal
+-- Copies the entries before one of them into the journal of another run. Deliveries lose their mail
+-- id: it names a row of the other run's inbox.
+INSERT INTO journal (
+    run, seq, kind, key, at, epoch, position, attempt, failed, digest, input, output, started_at,
+    due_at, format, codec, encryption_key, blob)
+SELECT ?1, seq, kind, key, at, 0, position, attempt, failed, digest, input, output, started_at,
+    due_at, format, codec, encryption_key, blob
+FROM journal WHERE run = ?2 AND seq < ?3 ORDER BY seq;
+
+-- name: copy_promises
+-- Copies the promises that the copied entries may refer to.
+INSERT INTO promises (run, name, key, kind, type, prompt, created_at, resolved)
+SELECT ?1, name, key, kind, type, prompt, created_at,
+    EXISTS (SELECT 1 FROM journal j WHERE j.run = ?1 AND j.kind = 'promise' AND j.key = p.key)
+FROM promises p WHERE p.run = ?2;
+
+-- name: prunable
+-- The runs that ended longest ago.
+SELECT key FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?;
+
+-- name: prune_journal
+-- All entries of many runs.
+DELETE FROM journal WHERE run IN (SELECT value FROM json_each(?));
+
+-- name: prune_inbox
+-- All mail of many runs.
+DELETE FROM inbox WHERE run IN (SELECT value FROM json_each(?));
+
+-- name: prune_promises
+-- All promises of many runs.
+DELETE FROM promises WHERE run IN (SELECT value FROM json_each(?));
+
+-- name: prune_runs
+-- The runs themselves.
+DELETE FROM runs WHERE key IN (SELECT value FROM json_each(?));

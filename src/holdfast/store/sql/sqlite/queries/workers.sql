@@ -1,0 +1,56 @@
+-- Workers, their leases, and what becomes of their runs when they die.
+
+-- name: insert_worker
+-- Publishes a worker.
+INSERT INTO workers (
+    id, host, pid, process_started, started_at, lease_seconds, lease_until, boot, note)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?);
+
+-- name: renew
+-- Renews a lease; no row: the worker has been reaped.
+UPDATE workers SET lease_until = ? WHERE id = ?;
+
+-- name: note_worker
+-- Says something about a worker.
+UPDATE workers SET note = ? WHERE id = ?;
+
+-- name: delete_worker
+-- Strikes a worker off.
+DELETE FROM workers WHERE id = ?;
+
+-- name: workers
+-- All workers, the oldest first.
+SELECT id, host, pid, process_started, started_at, lease_seconds, note, lease_until, boot
+FROM workers ORDER BY started_at, id;
+
+-- name: worker
+-- One worker.
+SELECT id, host, pid, process_started, started_at, lease_seconds, note, lease_until, boot
+FROM workers WHERE id = ?;
+
+-- name: owned
+-- A worker's runs, and whether each completed anything since it was claimed: the search goes back
+-- from the journal's end to the newest claim and no further.
+SELECT r.key, r.id, r.strikes, EXISTS (
+    SELECT 1 FROM journal j
+    WHERE j.run = r.key
+      AND j.seq > (
+        SELECT c.seq FROM journal c WHERE c.run = r.key AND c.kind = 'claim'
+        ORDER BY c.seq DESC LIMIT 1)
+      AND j.kind IN ('step', 'timer', 'promise', 'child', 'message', 'thread'))
+FROM runs r WHERE r.owner = ? ORDER BY r.key;
+
+-- name: free
+-- Makes a dead worker's run claimable.
+UPDATE runs SET status = 'pending', owner = NULL, ready_at = ?1, strikes = ?2, updated_at = ?1
+WHERE key = ?3;
+
+-- name: quarantine
+-- Stops a run that keeps killing its workers.
+UPDATE runs
+SET status = 'quarantined', owner = NULL, ready_at = NULL, updated_at = ?1, strikes = ?2, reason = ?3
+WHERE key = ?4;
+
+-- name: release_all
+-- Hands back all runs of a worker that leaves.
+UPDATE runs SET status = 'pending', owner = NULL, ready_at = ?1, updated_at = ?1 WHERE owner = ?2;

@@ -1,0 +1,131 @@
+-- The current schema. The migrations, applied one after the other, give the same: a test holds that.
+-- Times are whole microseconds since 1970. Keys that outsiders may still hold after a row is gone
+-- (runs.key, inbox.id) are never used again, hence AUTOINCREMENT.
+
+-- One durable execution of a workflow. Narrow columns come first: a large input must not be read to
+-- learn the epoch.
+CREATE TABLE runs (
+    key INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    workflow TEXT NOT NULL,
+    status TEXT NOT NULL,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    owner TEXT,
+    priority INTEGER NOT NULL DEFAULT 0,
+    ready_at INTEGER,                             -- claimable from then on; NULL: not by itself
+    blocked INTEGER NOT NULL DEFAULT 0,           -- 1: behind another run of its session
+    holds_session INTEGER NOT NULL DEFAULT 0,
+    session TEXT,
+    while_waiting TEXT NOT NULL DEFAULT 'hold',
+    parent INTEGER,
+    parent_step TEXT,
+    parent_generation INTEGER,                    -- of the parent, when it started this child
+    generation INTEGER NOT NULL DEFAULT 1,
+    strikes INTEGER NOT NULL DEFAULT 0,
+    resumes INTEGER NOT NULL DEFAULT 0,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    ended_at INTEGER,
+    deadline_at INTEGER,
+    version TEXT NOT NULL DEFAULT '',
+    queue TEXT NOT NULL DEFAULT 'default',
+    incarnation TEXT NOT NULL,
+    reason TEXT,
+    digest BLOB NOT NULL,
+    options BLOB,
+    output BLOB,
+    input BLOB NOT NULL
+);
+
+-- The queue, the timers and the wake-ups: what waits for mail alone is not in it.
+CREATE INDEX runs_ready ON runs (workflow, priority, ready_at, strikes)
+    WHERE ready_at IS NOT NULL AND blocked = 0;
+CREATE INDEX runs_owner ON runs (owner) WHERE owner IS NOT NULL;
+CREATE INDEX runs_session ON runs (session) WHERE session IS NOT NULL AND ended_at IS NULL;
+CREATE INDEX runs_holder ON runs (session) WHERE holds_session = 1;
+CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
+CREATE INDEX runs_open ON runs (status) WHERE ended_at IS NULL;
+CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
+
+-- What a run did, in the order in which it was written. UNIQUE (run, seq) is the fence: a claim and
+-- a superseded worker's append want the same place.
+CREATE TABLE journal (
+    id INTEGER PRIMARY KEY,
+    run INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    key TEXT NOT NULL,
+    at INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    failed INTEGER NOT NULL,
+    digest BLOB,
+    input BLOB,
+    output BLOB,
+    started_at INTEGER,
+    due_at INTEGER,
+    mail INTEGER,
+    -- Reserved: their defaults stand until a feature writes them.
+    format INTEGER NOT NULL DEFAULT 1,            -- version of this row's layout
+    codec INTEGER NOT NULL DEFAULT 0,             -- how input and output are encoded
+    encryption_key TEXT,                          -- id of the key they are encrypted with
+    previous_hash BLOB,                           -- of the entry before: the tamper-evident chain
+    blob TEXT,                                    -- where a large output is kept
+    uuid BLOB,                                    -- to look up an unacknowledged commit
+    UNIQUE (run, seq)
+);
+
+-- What outsiders want a run to know. Its owner journals the delivery.
+CREATE TABLE inbox (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    run INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    name TEXT NOT NULL,
+    payload BLOB,
+    at INTEGER NOT NULL,
+    failed INTEGER NOT NULL DEFAULT 0
+);
+CREATE INDEX inbox_run ON inbox (run, id);
+CREATE UNIQUE INDEX inbox_once ON inbox (run, kind, name) WHERE kind <> 'message';
+
+-- What a run awaits from outside, for those who look for something to answer.
+CREATE TABLE promises (
+    run INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    key TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    type TEXT NOT NULL,
+    prompt BLOB,
+    created_at INTEGER NOT NULL,
+    resolved INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (run, name)
+) WITHOUT ROWID;
+
+CREATE TABLE session_state (
+    session TEXT NOT NULL,
+    key TEXT NOT NULL,
+    value BLOB NOT NULL,
+    PRIMARY KEY (session, key)
+) WITHOUT ROWID;
+
+CREATE TABLE session_messages (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    session TEXT NOT NULL,
+    payload BLOB NOT NULL
+);
+CREATE INDEX session_messages_session ON session_messages (session, id);
+
+-- A lease ends at a reading of the monotonic clock, which counts from the boot: no change of the
+-- wall clock can end it, and a lease of another boot is over.
+CREATE TABLE workers (
+    id TEXT PRIMARY KEY,
+    host TEXT NOT NULL,
+    pid INTEGER NOT NULL,
+    process_started TEXT NOT NULL,
+    started_at INTEGER NOT NULL,
+    lease_seconds REAL NOT NULL,
+    lease_until REAL NOT NULL,
+    boot TEXT NOT NULL,
+    note TEXT NOT NULL DEFAULT ''
+) WITHOUT ROWID;

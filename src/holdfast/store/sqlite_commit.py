@@ -1,0 +1,344 @@
+"""The hot path: a batch of appends and starts in one transaction.
+
+SQLite's write lock makes check-then-insert atomic, so the fence is a plain look at each run's newest
+entry, and everything that passes is inserted in one go. A batch that holds something SQLite cannot
+take is rolled back and done again one operation at a time, so that the bad one fails alone.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Sequence
+
+from holdfast.errors import LeaseLost, SessionBusy, StoreError
+from holdfast.store import sqlite_mail, sqlite_sessions
+from holdfast.store.base import (
+    Append,
+    Appended,
+    ContinueAs,
+    End,
+    MessageWrite,
+    Operation,
+    Outcome,
+    Refused,
+    Start,
+    Started,
+    StateWrite,
+    Suspend,
+)
+from holdfast.store.sqlite_lanes import Db
+from holdfast.store.sqlite_rows import SQL, Row, entry_values, run_row
+from holdfast.types import Entry, Kind, MailKind, NewRun, RunKey, RunRow, Status
+
+_TAIL, _TAILS, _INSERT_ENTRY = SQL["tail"], SQL["tails"], SQL["insert_entry"]
+_TAILS_FROM = 4
+"""From so many runs on, one query for all is faster than one for each."""
+
+BAD_OPERATION = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
+"""What one operation can do to a batch: a place taken twice, a number or a text SQLite cannot hold."""
+
+
+class BadBatch(Exception):
+    """Some operation of the batch cannot be done; nothing has been written yet."""
+
+
+Tails = dict[RunKey, tuple[int, int]]
+"""Of each run: its epoch and the newest place of its journal."""
+
+
+def commit(db: Db, operations: Sequence[Operation]) -> list[Outcome]:
+    rows: list[Row] = []
+    try:
+        tails = _tails(db, operations) if len(operations) >= _TAILS_FROM else {}
+        outcomes = [
+            _append(db, operation, rows, tails)
+            if type(operation) is Append
+            else _start(db, operation, rows)  # type: ignore[arg-type]
+            for operation in operations
+        ]
+        _insert(db, rows)
+    except BAD_OPERATION as error:
+        raise BadBatch from error
+    return outcomes
+
+
+def commit_one_by_one(db: Db, operations: Sequence[Operation]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for operation in operations:
+        db.execute("SAVEPOINT operation")
+        rows: list[Row] = []
+        try:
+            if isinstance(operation, Append):
+                outcome = _append(db, operation, rows, {})
+            else:
+                outcome = _start(db, operation, rows)
+            _insert(db, rows)
+        except BAD_OPERATION as error:
+            db.execute("ROLLBACK TO operation")
+            refusal = StoreError(f"{_name_of(db, operation)} could not be written: {error}")
+            refusal.__cause__ = error
+            outcome = Refused(refusal)
+        db.execute("RELEASE operation")
+        outcomes.append(outcome)
+    return outcomes
+
+
+def _insert(db: Db, rows: list[Row]) -> None:
+    if len(rows) == 1:
+        db.execute(_INSERT_ENTRY, rows[0])
+    elif rows:
+        db.executemany(_INSERT_ENTRY, rows)
+
+
+def _tails(db: Db, operations: Sequence[Operation]) -> Tails:
+    keys = [operation.run for operation in operations if isinstance(operation, Append)]
+    found = db.execute(_TAILS, (json.dumps(keys),))
+    return {key: (epoch, seq) for key, epoch, seq in found}
+
+
+def _name_of(db: Db, operation: Operation) -> str:
+    if isinstance(operation, Start):
+        return f"The start of run {operation.run.id!r}"
+    found = db.execute(SQL["who_owns"], (operation.run,)).fetchone()
+    return f"An append to run {found[0] if found else operation.run!r}"
+
+
+# Appends
+
+
+def _append(db: Db, append: Append, rows: list[Row], tails: Tails) -> Outcome:
+    run, epoch, entries = append.run, append.epoch, append.entries
+    tail = tails.get(run) or db.execute(_TAIL, (run,)).fetchone()
+    if tail is None or tail[0] != epoch or (entries and tail[1] != entries[0].seq - 1):
+        return Refused(_lease_lost(db, append))
+    assert all(b.seq == a.seq + 1 for a, b in zip(entries, entries[1:], strict=False))
+    if entries:
+        # An append may follow in the same batch, and must find the place this one leaves.
+        tails[run] = (epoch, entries[-1].seq)
+    if append.promises:
+        _open_promises(db, append)
+    if append.session:
+        _write_session(db, append.session)
+    then = append.then
+    if type(then) is ContinueAs:
+        _insert(db, rows)
+        rows.clear()
+        _continue_as(db, append, then)
+        tails.pop(run, None)
+        return Appended()
+    for entry in entries:
+        rows.append(entry_values(run, epoch, entry))
+    if then is None:
+        return Appended()
+    if type(then) is End:
+        _end(db, append, then)
+        tails.pop(run, None)
+        return Appended()
+    assert type(then) is Suspend
+    if not _suspend(db, append, then):
+        return Appended()
+    tails.pop(run, None)
+    return Appended(suspended=True)
+
+
+def _lease_lost(db: Db, append: Append) -> LeaseLost:
+    found = db.execute(SQL["who_owns"], (append.run,)).fetchone()
+    if found is None:
+        return LeaseLost(f"The run of key {append.run} is gone; nothing was written.")
+    id, status, owner, epoch = found
+    whose = f"worker {owner} owns it" if owner else "nobody owns it"
+    return LeaseLost(
+        f"Run {id!r} was taken from this worker: it is {status}, {whose} at epoch {epoch}, and this "
+        f"worker's epoch was {append.epoch}. Nothing was written."
+    )
+
+
+def _open_promises(db: Db, append: Append) -> None:
+    db.executemany(
+        SQL["upsert_promise"],
+        [
+            (append.run, p.name, p.key, p.kind, p.type, p.prompt, p.created_at)
+            for p in append.promises
+        ],
+    )
+
+
+def _write_session(db: Db, writes: Sequence[StateWrite | MessageWrite]) -> None:
+    for write in writes:
+        if isinstance(write, MessageWrite):
+            db.execute(SQL["add_message"], (write.session, write.payload))
+        elif write.value is None:
+            db.execute(SQL["delete_state"], (write.session, write.key))
+        else:
+            db.execute(SQL["set_state"], (write.session, write.key, write.value))
+
+
+def _suspend(db: Db, append: Append, then: Suspend) -> bool:
+    # The write lock is held since the transaction's first statement, and posting takes it, too:
+    # mail is either seen here, or posted later to a run that is waiting already.
+    if db.execute(SQL["unseen_mail"], (append.run, then.mail_seen)).fetchone()[0]:
+        return False
+    at, status = append.at, then.status.value
+    db.execute(SQL["suspend"], (status, then.ready_at, then.reason, at, append.run))
+    session = db.execute(SQL["place_of"], (append.run,)).fetchone()[2]
+    sqlite_sessions.pass_on(db, session, at)
+    # Others may sleep until a later deadline than this one.
+    db.news = db.news or then.ready_at is not None
+    return True
+
+
+def _end(db: Db, append: Append, then: End) -> None:
+    run, at = append.run, append.at
+    _, _, session, _, parent, parent_step, parent_generation, _ = db.execute(
+        SQL["place_of"], (run,)
+    ).fetchone()
+    db.execute(SQL["end"], (then.status.value, then.output, at, run))
+    sqlite_sessions.pass_on(db, session, at)
+    if parent is not None and parent_step is not None:
+        failed = then.status is not Status.COMPLETED
+        sqlite_mail.post_child(db, parent, parent_generation, parent_step, then.output, failed, at)
+    db.news = True
+
+
+def _continue_as(db: Db, append: Append, then: ContinueAs) -> None:
+    run = append.run
+    delivered = [entry.mail for entry in append.entries if entry.mail is not None]
+    db.execute(SQL["delete_delivered_mail"], (run, json.dumps(delivered)))
+    db.execute(SQL["delete_journal"], (run,))
+    db.execute(SQL["delete_promises"], (run,))
+    db.execute(SQL["continue_as"], (append.at, then.input, then.digest, run))
+    db.news = True
+
+
+# Starts
+
+
+def _start(db: Db, start: Start, rows: list[Row]) -> Outcome:
+    new = start.run
+    found = db.execute(SQL["run_by_id"], (new.id,)).fetchone()
+    if found is not None:
+        return Started(run_row(found), created=False)
+    goes = True
+    if new.session is not None:
+        heir = sqlite_sessions.inherits(db, new.session, new.parent, new.parent_step)
+        if not heir and new.on_busy != "enqueue":
+            busy = _find_session_busy(db, new)
+            if busy is not None:
+                return busy
+        goes = heir or sqlite_sessions.holder(db, new.session) is None
+    claim_for = start.claim_for if goes and _may_claim(db, start) else None
+    row = insert_run(db, new, claim_for, blocked=not goes)
+    if claim_for is not None:
+        claim = Entry(1, Kind.CLAIM, claim_for, new.created_at)
+        rows.append(entry_values(row.key, row.epoch, claim))
+    else:
+        db.news = True
+    return Started(row, created=True, claimed=claim_for is not None)
+
+
+def _find_session_busy(db: Db, new: NewRun) -> Outcome | None:
+    """What becomes of a run that does not simply queue up; None: it goes on as any other."""
+    assert new.session is not None
+    others = db.execute(SQL["session_runs"], (new.session,)).fetchall()
+    if not others:
+        return None
+    if new.on_busy == "reject":
+        return Refused(
+            SessionBusy(
+                f"Session {new.session!r} is busy with run {others[0][1]!r}, so run {new.id!r} was "
+                'not accepted: on_busy="reject".'
+            )
+        )
+    if new.on_busy == "join":
+        current = sqlite_sessions.holder(db, new.session) or others[0][0]
+        sqlite_mail.post(db, current, MailKind.MESSAGE, "", new.input, new.created_at)
+        row = run_row(db.execute(SQL["run_by_key"], (current,)).fetchone())
+        return Started(row, created=False, joined=True)
+    for key, _ in others:
+        sqlite_mail.post(db, key, MailKind.CANCEL, "", None, new.created_at)
+    return None
+
+
+def _may_claim(db: Db, start: Start) -> bool:
+    new = start.run
+    if start.claim_for is None or new.ready_at > new.created_at:
+        return False
+    if db.execute(SQL["is_worker"], (start.claim_for,)).fetchone() is None:
+        return False  # it has been reaped; the run is accepted all the same
+    if new.session is None:
+        return True
+    # Runs of this session that came earlier and are due go first.
+    return db.execute(SQL["first_due"], (new.session, new.created_at)).fetchone() is None
+
+
+def insert_run(db: Db, new: NewRun, claim_for: str | None, *, blocked: bool) -> RunRow:
+    claimed = claim_for is not None
+    status = Status.RUNNING if claimed else Status.PENDING
+    epoch = 1 if claimed else 0
+    ready_at = None if claimed else new.ready_at
+    key = db.execute(
+        SQL["insert_run"],
+        (
+            new.id,
+            new.workflow,
+            new.version,
+            new.queue,
+            new.priority,
+            status.value,
+            epoch,
+            claim_for,
+            new.incarnation,
+            new.input,
+            new.digest,
+            new.created_at,
+            new.created_at,
+            ready_at,
+            new.deadline_at,
+            new.session,
+            new.while_waiting,
+            new.parent,
+            new.parent_step,
+            new.options,
+            1 if blocked else 0,
+            1 if claimed and new.session is not None else 0,
+        ),
+    ).lastrowid
+    assert key is not None
+    return RunRow(
+        key=key,
+        id=new.id,
+        workflow=new.workflow,
+        version=new.version,
+        queue=new.queue,
+        priority=new.priority,
+        status=status,
+        epoch=epoch,
+        owner=claim_for,
+        incarnation=new.incarnation,
+        generation=1,
+        input=new.input,
+        digest=new.digest,
+        output=None,
+        created_at=new.created_at,
+        updated_at=new.created_at,
+        ended_at=None,
+        ready_at=ready_at,
+        deadline_at=new.deadline_at,
+        session=new.session,
+        while_waiting=new.while_waiting,
+        parent=new.parent,
+        parent_step=new.parent_step,
+        options=new.options,
+        strikes=0,
+        resumes=0,
+        reason=None,
+    )

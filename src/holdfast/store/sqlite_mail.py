@@ -1,0 +1,117 @@
+"""The inbox: what outsiders want a run to know, and how that wakes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from holdfast.clock import Micros
+from holdfast.errors import AlreadyEnded, AlreadyResolved, UnknownRun
+from holdfast.store import sqlite_sessions
+from holdfast.store.sqlite_lanes import Db
+from holdfast.store.sqlite_rows import SQL, STATUSES, Row
+from holdfast.store.sqlite_rows import mail as mail_row
+from holdfast.types import HALTED, Mail, MailKind, RunId, RunKey, Status
+
+_ONCE = frozenset({MailKind.CANCEL, MailKind.PAUSE})
+
+
+def mail(db: Db, runs: Sequence[tuple[RunKey, int]]) -> list[Mail]:
+    if not runs:
+        return []
+    if len(runs) == 1:
+        found = db.execute(SQL["mail_of_one"], runs[0])
+    else:
+        found = db.execute(SQL["mail_of_many"], (json.dumps(runs),))
+    return [mail_row(row) for row in found]
+
+
+def post_to(
+    db: Db, id: RunId, kind: MailKind, name: str, payload: bytes | None, now: Micros
+) -> Mail:
+    state = db.execute(SQL["run_state"], (id,)).fetchone()
+    if state is None:
+        raise UnknownRun(f"There is no run {id!r}.")
+    if STATUSES[state[1]].ended:
+        raise AlreadyEnded(f"Run {id!r} has ended ({state[1]}); it takes no mail.")
+    return _post(db, state, kind, name, payload, now, failed=False, id=id)
+
+
+def post(
+    db: Db, run: RunKey, kind: MailKind, name: str, payload: bytes | None, now: Micros
+) -> Mail:
+    """Posts to a run that is known to exist and not to have ended."""
+    state = db.execute(SQL["key_state"], (run,)).fetchone()
+    return _post(db, state, kind, name, payload, now, failed=False, id=str(run))
+
+
+def post_child(
+    db: Db,
+    parent: RunKey,
+    generation: int,
+    step: str,
+    output: bytes | None,
+    failed: bool,
+    now: Micros,
+) -> None:
+    """Tells a parent that a child ended, if it is still the one that started it."""
+    state = db.execute(SQL["key_state"], (parent,)).fetchone()
+    if state is None or STATUSES[state[1]].ended or state[7] != generation:
+        return
+    if db.execute(SQL["find_mail"], (parent, MailKind.CHILD.value, step)).fetchone() is None:
+        _post(db, state, MailKind.CHILD, step, output, now, failed=failed, id="")
+
+
+def _post(
+    db: Db,
+    state: Row,
+    kind: MailKind,
+    name: str,
+    payload: bytes | None,
+    now: Micros,
+    *,
+    failed: bool,
+    id: str,
+) -> Mail:
+    run: RunKey = state[0]
+    there = None
+    if kind in _ONCE:
+        there = db.execute(SQL["find_mail_of_kind"], (run, kind.value)).fetchone()
+    elif kind is MailKind.PROMISE or kind is MailKind.CHILD:
+        there = db.execute(SQL["find_mail"], (run, kind.value, name)).fetchone()
+    if there is not None:
+        if kind is MailKind.PROMISE:
+            raise AlreadyResolved(
+                f"Promise {name!r} of run {id!r} was answered before; the first answer stands."
+            )
+        return mail_row(there)
+    values = (run, kind.value, name, payload, now, 1 if failed else 0)
+    posted = db.execute(SQL["insert_mail"], values).lastrowid
+    assert posted is not None
+    if kind is MailKind.PROMISE:
+        db.execute(SQL["resolve_promise"], (run, name))
+    _stir(db, state, kind, now)
+    db.news = True
+    return Mail(posted, run, kind, name, payload, now, failed)
+
+
+def _stir(db: Db, state: Row, kind: MailKind, now: Micros) -> None:
+    """What new mail does to a run that nobody owns; an owner looks into the inbox by itself."""
+    run, status_text, session, holds, parent, parent_step, ready_at, _ = state
+    status = STATUSES[status_text]
+    if status is Status.RUNNING:
+        return
+    if kind is MailKind.PAUSE:
+        if status not in HALTED:
+            db.execute(SQL["pause"], (now, run))
+            sqlite_sessions.pass_on(db, session, now)
+        return
+    cancel = kind is MailKind.CANCEL
+    if status is Status.WAITING or (cancel and status in HALTED):
+        if cancel:
+            db.execute(SQL["delete_mail_of_kind"], (run, MailKind.PAUSE.value))
+        go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
+        db.execute(SQL["wake"], (now, 0 if go else 1, run))
+    elif cancel and status is Status.PENDING and ready_at is not None and ready_at > now:
+        go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
+        db.execute(SQL["hurry"], (now, 0 if go else 1, run))

@@ -1,0 +1,145 @@
+"""Runs as outsiders see and change them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from holdfast.clock import Micros
+from holdfast.errors import NotResumable, UnknownRun
+from holdfast.store import sqlite_sessions
+from holdfast.store.base import Started
+from holdfast.store.sqlite_commit import insert_run
+from holdfast.store.sqlite_lanes import Db
+from holdfast.store.sqlite_rows import SQL, run_row
+from holdfast.store.sqlite_rows import entry as entry_row
+from holdfast.store.sqlite_rows import promise as promise_row
+from holdfast.types import (
+    ENDED,
+    HALTED,
+    Entry,
+    MailKind,
+    NewRun,
+    PromiseRow,
+    RunFilter,
+    RunId,
+    RunKey,
+    RunRow,
+    Status,
+)
+
+
+def get(db: Db, id: RunId) -> RunRow | None:
+    found = db.execute(SQL["run_by_id"], (id,)).fetchone()
+    return run_row(found) if found is not None else None
+
+
+def _known(db: Db, id: RunId) -> RunRow:
+    row = get(db, id)
+    if row is None:
+        raise UnknownRun(f"There is no run {id!r}.")
+    return row
+
+
+def ended(db: Db, ids: Sequence[RunId]) -> list[RunRow]:
+    return [run_row(row) for row in db.execute(SQL["ended_runs"], (json.dumps(list(ids)),))]
+
+
+def children(db: Db, run: RunKey) -> list[RunRow]:
+    return [run_row(row) for row in db.execute(SQL["children"], (run,))]
+
+
+def promises(db: Db, run: RunKey) -> list[PromiseRow]:
+    return [promise_row(row) for row in db.execute(SQL["promises"], (run,))]
+
+
+def journal(db: Db, run: RunKey, limit: int = -1) -> list[Entry]:
+    return [entry_row(row) for row in db.execute(SQL["journal"], (run, limit))]
+
+
+def list_runs(db: Db, which: RunFilter) -> list[RunRow]:
+    conditions: list[str] = []
+    values: list[object] = []
+
+    def when(condition: str, *bound: object) -> None:
+        conditions.append(condition)
+        values.extend(bound)
+
+    if which.status:
+        if not which.status & ENDED:
+            when("r.ended_at IS NULL")  # leads SQLite to the index of the runs that are open
+        names = sorted(status.value for status in which.status)
+        when("r.status IN (SELECT value FROM json_each(?))", json.dumps(names))
+    if which.workflow is not None:
+        when("r.workflow = ?", which.workflow)
+    if which.session is not None:
+        when("r.session = ?", which.session)
+    if which.queue is not None:
+        when("r.queue = ?", which.queue)
+    if which.id_prefix:
+        # The first half is for the index on id, the second is exact whatever the prefix holds.
+        when(
+            "r.id >= ? AND substr(r.id, 1, ?) = ?",
+            which.id_prefix,
+            len(which.id_prefix),
+            which.id_prefix,
+        )
+    if which.created_after is not None:
+        when("r.created_at > ?", which.created_after)
+    if which.created_before is not None:
+        when("r.created_at < ?", which.created_before)
+    if which.parent is not None:
+        when("r.parent = (SELECT key FROM runs WHERE id = ?)", which.parent)
+    order = "DESC" if which.newest_first else "ASC"
+    sql = " AND ".join([SQL["list_runs"], *conditions]) + f" ORDER BY r.key {order} LIMIT ?"
+    return [run_row(row) for row in db.execute(sql, (*values, which.limit))]
+
+
+def _blocked(db: Db, row: RunRow) -> int:
+    """Whether a run that becomes claimable is behind another of its session."""
+    holds = row.session is not None and bool(db.execute(SQL["holds"], (row.key,)).fetchone()[0])
+    go = sqlite_sessions.may_go(db, row.session, holds, row.parent, row.parent_step)
+    return 0 if go else 1
+
+
+def resume(db: Db, id: RunId, now: Micros) -> RunRow:
+    row = _known(db, id)
+    if row.status not in HALTED:
+        raise NotResumable(
+            f"Run {id!r} is {row.status}: only a paused, parked or quarantined run is."
+        )
+    db.execute(SQL["delete_mail_of_kind"], (row.key, MailKind.PAUSE.value))
+    db.execute(SQL["resume"], (now, _blocked(db, row), row.key))
+    db.news = True
+    return _known(db, id)
+
+
+def rerun(db: Db, id: RunId, now: Micros) -> RunRow:
+    row = _known(db, id)
+    if row.status not in (Status.FAILED, Status.CANCELLED):
+        raise NotResumable(
+            f"Run {id!r} is {row.status}: only a failed or cancelled run is run again."
+        )
+    failed = db.execute(SQL["failed_steps"], (row.key,)).fetchall()
+    db.executemany(SQL["delete_failed_step"], [(row.key, key) for (key,) in failed])
+    db.execute(SQL["delete_endings"], (row.key,))
+    db.execute(SQL["close_gaps"], (row.key,))
+    db.execute(SQL["turn_positive"], (row.key,))
+    for kind in (MailKind.CANCEL, MailKind.PAUSE):
+        db.execute(SQL["delete_mail_of_kind"], (row.key, kind.value))
+    db.execute(SQL["reopen"], (now, _blocked(db, row), row.key))
+    db.news = True
+    return _known(db, id)
+
+
+def fork(db: Db, id: RunId, seq: int, new: NewRun) -> Started:
+    source = _known(db, id)
+    found = get(db, new.id)
+    if found is not None:
+        return Started(found, created=False)
+    go = sqlite_sessions.may_go(db, new.session, False, new.parent, new.parent_step)
+    row = insert_run(db, new, None, blocked=not go)
+    db.execute(SQL["copy_journal"], (row.key, source.key, seq))
+    db.execute(SQL["copy_promises"], (row.key, source.key))
+    db.news = True
+    return Started(row, created=True)

@@ -1,0 +1,83 @@
+"""Whose turn it is in a session.
+
+A session's slot is held by the run that has `holds_session`: set when it is claimed, cleared when it
+ends or (while_waiting="release") suspends. The awaited children of a holder share its slot.
+
+`blocked` keeps the runs behind a holder out of the queue, so that claims need not look at them. It is
+a hint that may be missing but is never left standing: whoever frees a slot, or takes the run that is
+next out of the queue, calls `pass_on`. `may_go` is what decides, under the write lock.
+"""
+
+from __future__ import annotations
+
+from holdfast.clock import Micros
+from holdfast.store.sqlite_lanes import Db
+from holdfast.store.sqlite_rows import SQL
+from holdfast.types import RunKey
+
+
+def holder(db: Db, session: str) -> RunKey | None:
+    found: RunKey | None = db.execute(SQL["holder"], (session,)).fetchone()[0]
+    return found
+
+
+def inherits(db: Db, session: str, parent: RunKey | None, parent_step: str | None) -> bool:
+    """Whether a child with this parent shares the slot of a run above it."""
+    if parent is None or parent_step is None:
+        return False
+    return bool(db.execute(SQL["inherits"], (parent, session)).fetchone()[0])
+
+
+def may_go(
+    db: Db, session: str | None, holds: bool, parent: RunKey | None, parent_step: str | None
+) -> bool:
+    """Whether the slot is free for this run; the order of arrival is another matter."""
+    return (
+        session is None
+        or holds
+        or holder(db, session) is None
+        or inherits(db, session, parent, parent_step)
+    )
+
+
+def is_next(
+    db: Db,
+    run: RunKey,
+    session: str,
+    parent: RunKey | None,
+    parent_step: str | None,
+    now: Micros,
+) -> bool:
+    """Whether a run that is due may be claimed. If not, it leaves the queue, and who is next is in."""
+    held_by = holder(db, session)
+    if held_by is not None:
+        if held_by == run or inherits(db, session, parent, parent_step):
+            return True
+        # Of several holders (children of one run) `held_by` is the oldest; this may be another.
+        if db.execute(SQL["holds"], (run,)).fetchone()[0]:
+            return True
+        db.execute(SQL["set_blocked"], (1, run))
+        return False
+    first = db.execute(SQL["first_due"], (session, now)).fetchone()
+    if first is None or first[0] == run:
+        return True
+    db.execute(SQL["set_blocked"], (1, run))
+    db.execute(SQL["set_blocked"], (0, first[0]))
+    return False
+
+
+def pass_on(db: Db, session: str | None, now: Micros) -> None:
+    """Puts the run whose turn it is into the queue, if the slot is free."""
+    if session is None or holder(db, session) is not None:
+        return
+    first = db.execute(SQL["first_due"], (session, now)).fetchone()
+    if first is None:
+        first = db.execute(SQL["first_ready"], (session,)).fetchone()
+    if first is not None:
+        db.execute(SQL["set_blocked"], (0, first[0]))
+        db.news = True
+
+
+def took(db: Db, run: RunKey, session: str) -> None:
+    """The run was claimed: its awaited children may go on beside it."""
+    db.execute(SQL["unblock_heirs"], (run, session))

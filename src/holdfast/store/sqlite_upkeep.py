@@ -1,0 +1,165 @@
+"""Looking after a database file: pruning, copies, and checks of its health."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import sqlite3
+
+from holdfast.clock import Micros
+from holdfast.errors import StoreCorrupt, StoreUnavailable
+from holdfast.store import migrate
+from holdfast.store.sqlite_errors import store_error
+from holdfast.store.sqlite_lanes import Db, Reader, connect
+from holdfast.store.sqlite_open import APPLICATION_ID, MEMORY
+from holdfast.store.sqlite_rows import SQL
+
+_PAGES_PER_STEP = 1000
+
+
+def prune(db: Db, ended_before: Micros, limit: int) -> int:
+    keys = [key for (key,) in db.execute(SQL["prunable"], (ended_before, limit))]
+    if keys:
+        which = (json.dumps(keys),)
+        for table in ("journal", "inbox", "promises", "runs"):
+            db.execute(SQL[f"prune_{table}"], which)
+    return len(keys)
+
+
+def check(db: Db) -> list[str]:
+    found = [str(row[0]) for row in db.execute("PRAGMA quick_check")]
+    return [] if found == ["ok"] else found
+
+
+def backup(path: str, reader: Reader, target: str) -> None:
+    """Copies a database while others write it. The copy appears under its name only when whole."""
+    if os.path.lexists(target):
+        raise StoreUnavailable(f"{target} exists; a backup does not overwrite anything.")
+    partial = f"{target}.partial-{secrets.token_hex(4)}"
+    try:
+        if path == MEMORY:
+            reader.run_now(lambda db: _copy(db, partial))
+        else:
+            source = connect(path)
+            try:
+                _copy(source, partial)
+            finally:
+                source.close()
+        verify(partial)
+        os.link(partial, target)  # unlike a rename, it fails if somebody was faster
+        _sync(os.path.dirname(os.path.abspath(target)))
+    except sqlite3.Error as error:
+        raise store_error(error, target) from error
+    except FileExistsError as error:
+        raise StoreUnavailable(f"{target} exists; a backup does not overwrite anything.") from error
+    except OSError as error:
+        raise StoreUnavailable(f"The backup to {target} failed: {error}") from error
+    finally:
+        _remove(partial)
+
+
+def _copy(source: Db, target: str) -> None:
+    copy = connect(target)
+    try:
+        source.backup(copy, pages=_PAGES_PER_STEP)
+        # A copy is one file: it must not need a -wal file beside it.
+        copy.execute("PRAGMA journal_mode = DELETE")
+    finally:
+        copy.close()
+    fd = os.open(target, os.O_RDWR)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def verify(path: str) -> None:
+    """Raises StoreCorrupt unless the file is a whole Holdfast store that this version can read."""
+    if not os.path.isfile(path):
+        raise StoreUnavailable(f"There is no file {path}.")
+    db = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, isolation_level=None)
+    try:
+        found = db.execute("PRAGMA integrity_check").fetchone()[0]
+        if found != "ok":
+            raise StoreCorrupt(f"{path} is damaged: {found}")
+        if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise StoreCorrupt(f"{path} is not a Holdfast store.")
+        migrate.missing(db.execute("PRAGMA user_version").fetchone()[0])
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    finally:
+        db.close()
+
+
+def restore(path: str, target: str, *, force: bool = False) -> None:
+    """Puts a backup in the place of a store.
+
+    A store that some process has open is never replaced; one that holds anything only with `force`.
+    """
+    verify(path)
+    if os.path.lexists(target):
+        _require_unused(target, force=force)
+    partial = f"{target}.partial-{secrets.token_hex(4)}"
+    try:
+        source = connect(path)
+        try:
+            _copy(source, partial)
+        finally:
+            source.close()
+        verify(partial)
+        os.replace(partial, target)
+        for suffix in ("-wal", "-shm"):
+            _remove(target + suffix)
+        _sync(os.path.dirname(os.path.abspath(target)))
+    except sqlite3.Error as error:
+        raise store_error(error, target) from error
+    except OSError as error:
+        raise StoreUnavailable(f"The restore to {target} failed: {error}") from error
+    finally:
+        _remove(partial)
+
+
+def _require_unused(target: str, *, force: bool) -> None:
+    db = sqlite3.connect(target, timeout=0, isolation_level=None)
+    try:
+        tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        if tables and not force:
+            raise StoreUnavailable(f"{target} is not empty; restore over it with force=True.")
+        # Leaving WAL mode takes every lock there is: it fails while anybody has the file open.
+        if db.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
+            raise StoreUnavailable(f"{target} is in use; stop its workers first.")
+        db.execute("BEGIN EXCLUSIVE")
+        db.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        raise StoreUnavailable(f"{target} is in use; stop its workers first. ({error})") from error
+    except sqlite3.DatabaseError as error:
+        if not force:
+            raise store_error(error, target) from error
+    finally:
+        db.close()
+
+
+def _quoted(path: str) -> str:
+    return path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def _sync(folder: str) -> None:
+    """Makes a new name durable, where directories can be synced."""
+    try:
+        fd = os.open(folder, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)

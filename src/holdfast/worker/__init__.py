@@ -1,0 +1,1 @@
+"""Workers: they claim runs, execute them, and take over from one another. One duty, one file."""

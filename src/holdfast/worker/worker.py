@@ -1,0 +1,386 @@
+"""A worker: claims runs that can go on and executes them, as many at once as it has room for.
+
+It never polls while nothing happens, but for a slow jittered look behind the notifications. It promises no
+fairness between workflows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import os
+import random
+import socket
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from holdfast import codec
+from holdfast.clock import Clock, to_micros
+from holdfast.engine import hosts
+from holdfast.engine.commit import Committer
+from holdfast.engine.execution import Execution, Settings
+from holdfast.engine.loop import LoopHooks, hook, unhook
+from holdfast.engine.wait import BodyTimers
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import IdReused, StoreError
+from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
+from holdfast.types import HALTED, Entry, Kind, NewRun, RunKey, RunRow, WorkerRow
+from holdfast.worker.lease import Lease
+from holdfast.worker.reaper import Reaper
+
+log = logging.getLogger("holdfast")
+
+POLL_SECONDS = 2.0
+CLAIM_MAX = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOptions:
+    concurrency: int = 1000  # runs in memory at once
+    threads: int = 64  # `def` workflows at once
+    lease: timedelta = timedelta(seconds=6)
+    hang: timedelta = timedelta(seconds=20)
+    grace: timedelta = timedelta(seconds=10)
+    memory_wait: timedelta = timedelta(seconds=1)
+    unsure_wait: timedelta = timedelta(seconds=60)
+
+
+class Worker:
+    """The engine's Host."""
+
+    def __init__(
+        self,
+        store: Store,
+        workflows: Mapping[str, Workflow[Any, Any]],
+        clock: Clock,
+        options: WorkerOptions,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.options = options
+        self.id = f"w-{uuid.uuid4().hex[:12]}"
+        self.runs: dict[RunKey, Execution] = {}
+        self.settings = Settings(to_micros(options.memory_wait), to_micros(options.unsure_wait))
+        self.sync_executor = ThreadPoolExecutor(options.threads, thread_name_prefix="holdfast-run")
+        self.hooks: LoopHooks
+        self.committer = Committer(store, self._need_mail)
+        self._workflows = workflows
+        self._names = [w.name for w in workflows.values() if not w.is_remote]
+        self._lease: Lease | None = None
+        self._bell = asyncio.Event()
+        self._left = asyncio.Event()
+        self._mail_wanted = True
+        self._look_around = False
+        self._draining = False
+        self._opening: set[RunKey] = set()  # claimed, and their journals being read
+        self._alarm: Any = None
+        self._task: asyncio.Task[None] | None = None
+        self._unlisten: Callable[[], None] | None = None
+        self._reaper = Reaper(self)
+        self.on_settled: Callable[[RunRow], None] | None = None
+
+    # Life
+
+    async def open(self) -> None:
+        loop = asyncio.get_running_loop()
+        self.hooks = hook(loop, BodyTimers())
+        hosts.opened(self)
+        self.committer.open()
+        await self._register()
+        self._unlisten = self.store.listen(self._rung)
+        await self._reaper.look()
+        self._task = contextvars.Context().run(
+            lambda: loop.create_task(self._serve(), name="holdfast-worker")
+        )
+
+    async def _register(self) -> None:
+        seconds = self.options.lease.total_seconds()
+        row = WorkerRow(
+            self.id, "", os.getpid(), "", self.clock.now(), seconds, note=socket.gethostname()
+        )
+        keeper = await self.store.register(row)
+        self._lease = Lease(
+            keeper,
+            seconds,
+            self.options.hang.total_seconds(),
+            self._lost,
+            self._restored,
+        )
+        self._lease.start()
+
+    async def close(self, grace: timedelta | None = None) -> None:
+        """Hands every run back, once its running steps have ended or the grace time is over."""
+        self._draining = True
+        self._bell.set()
+        left = (grace if grace is not None else self.options.grace).total_seconds()
+        until = time.monotonic() + left
+        while any(self._busy(run) for run in self.runs.values()):
+            try:
+                self._left.clear()
+                await asyncio.wait_for(self._left.wait(), max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                break
+        await self._stop_serving()
+        held = [(run.row.key, run.row.epoch) for run in self.runs.values() if not run.closed]
+        for run in list(self.runs.values()):
+            if not run.closed:
+                await self._flush(run)
+                run.evict()
+        await self.committer.close()
+        if held:
+            await self.store.release(self.id, held, self.clock.now())
+        if self._lease is not None:
+            self._lease.stop()
+        await self.store.deregister(self.id)
+        self._forget()
+
+    async def crash(self) -> None:
+        """Plays dead, for tests: nothing more is written, nothing is handed back."""
+        self._draining = True
+        self.committer.abort()
+        for run in list(self.runs.values()):
+            run.evict()
+        await self._stop_serving()
+        if self._lease is not None:
+            self._lease.stop()
+        self._forget()
+
+    async def _stop_serving(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        self._reaper.close()
+        if self._unlisten is not None:
+            self._unlisten()
+        if self._alarm is not None:
+            self._alarm.cancel()
+
+    def _forget(self) -> None:
+        hosts.closed(self)
+        unhook(self.hooks)
+        self.sync_executor.shutdown(wait=False)
+
+    async def _flush(self, run: Execution) -> None:
+        try:
+            await asyncio.wait_for(run.barrier(run.journal.last_seq), 5)
+        except TimeoutError:
+            log.warning("run %r is handed back without its last entries", run.row.id)
+
+    def _busy(self, run: Execution) -> bool:
+        return run.executing > 0 or not run.journal.durable
+
+    # What runs ask of their host
+
+    def mark(self, run: Execution) -> None:
+        self.committer.mark(run)
+
+    def lease_holds(self) -> bool:
+        return not self._draining and self._lease is not None and self._lease.holds()
+
+    def left(self, run: Execution) -> None:
+        if self.runs.pop(run.row.key, None) is not None:
+            self._report(run)
+            self._left.set()
+            self._bell.set()
+
+    def _report(self, run: Execution) -> None:
+        """Tells whoever waits in this process how the run ended, now that it is durable."""
+        match run.settled:
+            case End(status=status, output=output):
+                run.row.status, run.row.output = status, output
+            case Suspend(status=status, reason=reason) if status in HALTED:
+                run.row.status, run.row.reason = status, reason
+            case _:
+                return
+        if self.on_settled is not None:
+            self.on_settled(run.row)
+
+    def rested(self, run: Execution) -> None:
+        if self._draining:
+            self._left.set()
+
+    async def start_child(
+        self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
+    ) -> None:
+        new = new_run(workflow, payload, self.clock, id=id)
+        new.parent, new.parent_step = run.row.key, step
+        if new.session is None:
+            new.session = run.row.session
+        started = await self.start(new)
+        if started.row.digest != new.digest:
+            raise IdReused(
+                f"the child run {id!r} exists already, started with other arguments; "
+                "give the child another id"
+            )
+
+    async def start(self, new: NewRun) -> Started:
+        """Accepts a run, and executes it right here if there is room."""
+        here = self._room() > 0 and new.workflow in self._workflows and not self._draining
+        due = new.ready_at <= self.clock.now()
+        started = await self.committer.start(Start(new, self.id if here and due else None))
+        if started.claimed:
+            self._execute(started.row, [_first_entry(started.row.key, started.row.epoch, self)])
+        elif started.created:
+            self._bell.set()
+        return started
+
+    # Serving
+
+    def wake(self) -> None:
+        """There may be something to claim."""
+        self._bell.set()
+
+    def _room(self) -> int:
+        return self.options.concurrency - len(self.runs) - len(self._opening)
+
+    def _rung(self) -> None:
+        self._mail_wanted = True
+        self._bell.set()
+
+    def _need_mail(self, run: Execution) -> None:
+        self._mail_wanted = True
+        self._bell.set()
+
+    async def _serve(self) -> None:
+        while True:
+            self._bell.clear()
+            nap = POLL_SECONDS * (0.75 + random.random() / 2)
+            try:
+                await self._turn()
+            except StoreError as error:
+                log.warning("the worker cannot reach its store, trying again: %s", error)
+                nap /= 10
+            except Exception:
+                log.exception("the worker failed to look for work, trying again")
+                nap /= 10
+            poll = self.hooks.call_later(nap, self._poll)
+            await self._bell.wait()
+            poll.cancel()
+
+    def _poll(self) -> None:
+        """The safety net: what no notification told is found out here."""
+        self._mail_wanted = True
+        self._look_around = True
+        self._bell.set()
+
+    async def _turn(self) -> None:
+        if self._look_around:
+            self._look_around = False
+            await self._reaper.look()
+        if self._mail_wanted and self.runs:
+            self._mail_wanted = False
+            await self._fetch_mail()
+        while not self._draining and (room := self._room()) > 0 and self.lease_holds():
+            claimed = await self.store.claim(
+                self.id, self._names, self.clock.now(), min(room, CLAIM_MAX), alone=not self.runs
+            )
+            if not claimed:
+                break
+            await self._open_runs(claimed)
+        await self._arm_alarm()
+
+    async def _open_runs(self, claimed: list[Claimed]) -> None:
+        self._opening.update(c.row.key for c in claimed)
+        try:
+            for one in claimed:
+                row = one.row
+                if one.seq == 1:
+                    entries = [_first_entry(row.key, row.epoch, self)]
+                else:
+                    entries = await self.store.journal(row.key)
+                self._execute(row, entries)
+        finally:
+            self._opening.clear()
+        fresh = [(c.row.key, 0) for c in claimed]
+        for mail in await self.store.mail(fresh):
+            run = self.runs.get(mail.run)
+            if run is not None:
+                run.receive(mail)
+
+    def _execute(self, row: RunRow, entries: list[Entry]) -> None:
+        run = Execution(row, entries, self._workflows[row.workflow], self)
+        self.runs[row.key] = run
+        if run.replayed_steps:
+            self._say_resumed(run)
+        try:
+            run.begin()
+        except Exception as error:
+            run.fail(error)
+
+    def _say_resumed(self, run: Execution) -> None:
+        done = run.replayed_steps
+        text = f"resumed {run.row.id} at step {done + 1} ({done} replayed)"
+        if log.hasHandlers():
+            log.info(text)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+    async def _fetch_mail(self) -> None:
+        wanted = [(run.row.key, run.mail_seen) for run in self.runs.values()]
+        for mail in await self.store.mail(wanted):
+            run = self.runs.get(mail.run)
+            if run is not None:
+                run.receive(mail)
+
+    async def _arm_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        at = await self.store.next_ready(self._names)
+        if at is not None and at > self.clock.now():
+            self._alarm = self.clock.call_at(at, self._bell.set, self.hooks.call_later)
+
+    # The lease
+
+    def _lost(self, why: str) -> None:
+        log.error("worker %s lost its lease (%s): it drops %d runs", self.id, why, len(self.runs))
+        for run in list(self.runs.values()):
+            run.evict()
+        if not self._draining:
+            asyncio.get_running_loop().create_task(self._register_again())
+
+    async def _register_again(self) -> None:
+        if self._lease is not None:
+            self._lease.stop()
+        self.id = f"w-{uuid.uuid4().hex[:12]}"
+        await self._register()
+        self._bell.set()
+
+    def _restored(self) -> None:
+        for run in self.runs.values():
+            run.open_gate()
+        self._bell.set()
+
+
+def _first_entry(run: RunKey, epoch: int, worker: Worker) -> Entry:
+    return Entry(1, Kind.CLAIM, worker.id, worker.clock.now(), epoch)
+
+
+def new_run(
+    workflow: Workflow[Any, Any], payload: bytes, clock: Clock, *, id: str | None = None
+) -> NewRun:
+    """The row of a run to be started, by the workflow's options."""
+    options = workflow.options
+    now = clock.now()
+    return NewRun(
+        id=id or options.id or uuid.uuid4().hex,
+        workflow=workflow.name,
+        input=payload,
+        digest=codec.digest(payload),
+        created_at=now,
+        incarnation=uuid.uuid4().hex,
+        queue=options.queue,
+        priority=options.priority,
+        ready_at=now + (to_micros(options.delay) if options.delay else 0),
+        deadline_at=now + to_micros(options.deadline) if options.deadline else None,
+        session=options.session,
+        on_busy=options.on_busy,
+        while_waiting=options.while_waiting,
+    )
