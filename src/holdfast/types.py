@@ -147,7 +147,6 @@ class RunRow:
     parent_step: str | None
     options: bytes | None
     strikes: int  # deaths of its worker since it last made progress
-    resumes: int  # how often `resume` granted its exhausted steps new attempts
     reason: str | None  # why it is halted, or what it waits for
     resumes: int = 0  # how often somebody resumed it; each grants exhausted steps new attempts
 

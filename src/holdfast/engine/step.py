@@ -140,7 +140,7 @@ class Step:
                 "await it in the workflow itself"
             )
         what = f"step {claim.key!r} of run {run.row.id!r}"
-        payload = codec.encode(self._identity(args, kwargs), what=f"the arguments of {what}")
+        payload = codec.encode(self._identity(args, kwargs), what=f"the arguments of {what}", loose=True)
         digest = codec.digest(payload)
         recorded = run.journal.find(claim, Kind.STEP, digest)
         if recorded is not None:

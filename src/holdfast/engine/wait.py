@@ -398,7 +398,7 @@ class Child(Waitable[R]):
         self._claim = where.claim(f"child:{workflow.name}")
         self._input = workflow.encode_input(args, kwargs)
         self.id = workflow.options.id or f"{run.row.id}{self._claim.key}"
-        if not workflow.options.id and run.row.generation:
+        if not workflow.options.id and run.row.generation > 1:
             self.id = f"{run.row.id}~{run.row.generation}{self._claim.key}"
 
     async def _wait(self) -> R:

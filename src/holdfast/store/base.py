@@ -1,12 +1,12 @@
-"""The store protocol: every verb is one transaction, and a refused write is an error, never silence.
+"""The store protocol: every verb is one transaction, a refused write is an error, never silence.
 
 Only a run's owner writes its journal, through `commit`. Outsiders write the inbox, through `post`.
 A run can be claimed when its `ready_at` is set and has passed: that one column is the queue, the
 timers and the wake-ups alike. A store must keep these promises:
 
 - Fencing by log position. A claim appends an entry of its own and raises the run's epoch. An append
-  lands only if the entry before its first one exists with the appender's epoch and no later one does;
-  otherwise that operation (and no other of the batch) comes back as LeaseLost.
+  lands only if the entry before its first one exists with the appender's epoch and no later one
+  does; otherwise that operation (and no other of the batch) comes back as LeaseLost.
 - No lost wake-up. Suspending re-reads the inbox under the lock that posting takes, too.
 - What `commit` acknowledged survives the death of the process and the loss of power.
 
@@ -139,7 +139,7 @@ class Reaped:
 
 
 class Leasekeeper(Protocol):
-    """Renews one worker's lease from a thread of its own, so that a busy event loop cannot lose it."""
+    """Renews one worker's lease from a thread of its own, where no busy event loop can lose it."""
 
     def renew(self) -> bool:
         """False: the worker has been reaped; it must stop."""
@@ -180,9 +180,9 @@ class Store(Protocol):
         """Takes claimable runs, those of high priority first, then the longest ready.
 
         A run of a session is taken only if no other run holds the session, in order of arrival.
-        A suspect (two or more strikes) is only returned alone, and only if `alone` is True, that is,
-        when the worker has nothing else in memory. LeaseLost if the worker is not registered: nobody
-        would ever reap its runs.
+        A suspect (two or more strikes) is only returned alone, and only if `alone` is True, that
+        is, when the worker has nothing else in memory. LeaseLost if the worker is not registered:
+        nobody would ever reap its runs.
         """
         ...
 
@@ -199,7 +199,7 @@ class Store(Protocol):
         ...
 
     async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
-        """When the next run can be claimed; `alone` says, as for `claim`, whether suspects count."""
+        """When the next run can be claimed; `alone` as for `claim`: whether suspects count."""
         ...
 
     # Runs, by outsiders
@@ -217,8 +217,8 @@ class Store(Protocol):
     ) -> Mail:
         """Puts mail into a run's inbox and makes a waiting run claimable.
 
-        Promises: the first answer stands, a later one is AlreadyResolved. Cancel and pause are posted
-        once; posting them again returns the mail that is there. UnknownRun, AlreadyEnded.
+        Promises: the first answer stands, a later one is AlreadyResolved. Cancel and pause are
+        posted once; posting them again returns the mail that is there. UnknownRun, AlreadyEnded.
         Cancel wakes halted runs too.
         """
         ...
@@ -228,8 +228,9 @@ class Store(Protocol):
         ...
 
     async def rerun(self, run: RunId, now: Micros) -> RunRow:
-        """Makes a failed or cancelled run go on from what its journal holds: its END entry, the failed
-        outcomes of top-level steps and CANCEL/DEADLINE entries are removed. NotResumable otherwise."""
+        """Makes a failed or cancelled run go on from what its journal holds: its END entry, the
+        failed outcomes of top-level steps and CANCEL/DEADLINE entries are removed, and what is left
+        is numbered densely. NotResumable otherwise."""
         ...
 
     async def fork(self, run: RunId, seq: int, new: NewRun) -> Started:
@@ -266,8 +267,8 @@ class Store(Protocol):
         ...
 
     def watch(self, worker: WorkerRow, callback: Callable[[], None]) -> Callable[[], None]:
-        """Calls back on the event loop when the worker's process dies, as soon as that can be known;
-        returns the way to stop it."""
+        """Calls back on the event loop, once, when the worker's process dies, as soon as that can
+        be known; returns the way to stop it."""
         ...
 
     async def reap(self, worker: WorkerId, now: Micros, *, dead: bool) -> Reaped | None:

@@ -12,8 +12,8 @@ import sys
 from holdfast.errors import Unsupported
 
 _NETWORK_FILE_SYSTEMS = frozenset(
-    "9p afs afpfs ceph cifs coda fuse.ceph fuse.glusterfs fuse.gcsfuse fuse.s3fs fuse.sshfs glusterfs "
-    "gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs pvfs2 smb2 smb3 smbfs webdav".split()
+    "9p afs afpfs ceph cifs coda fuse.ceph fuse.glusterfs fuse.gcsfuse fuse.s3fs fuse.sshfs "
+    "glusterfs gpfs lustre ncpfs nfs nfs4 ocfs2 orangefs pvfs2 smb2 smb3 smbfs webdav".split()
 )
 
 

@@ -1,11 +1,12 @@
 """Locks that are freed by death itself, so that a dead worker is noticed in milliseconds.
 
 A worker holds an flock on a file of its own beside the database, from before its row is published
-until it ends. Whoever can lock that file knows that the worker is gone. A forked child would keep the
-lock alive, so it closes the file (it must not unlock it: the lock is shared with its parent).
+until it ends. Whoever can lock that file knows that the worker is gone. A forked child would keep
+the lock alive, so it closes the file (it must not unlock it: the lock is shared with its parent).
 
-A free lock is certain. A held one is not: something else may have inherited it, so the process id and
-its start time are looked at too, where they can be seen. What cannot be told here, the lease tells.
+A free lock is certain. A held one is not: something else may have inherited it, so the process id
+and its start time are looked at too, where they can be seen. What cannot be told here, the lease
+tells.
 """
 
 from __future__ import annotations

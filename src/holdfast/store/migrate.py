@@ -45,7 +45,7 @@ def missing(from_version: int, dialect: str = "sqlite") -> list[Migration]:
 
 
 def upgrade_sql(from_version: int, dialect: str = "sqlite") -> str:
-    """A script that brings a database of this version up to date, for those who apply it by hand."""
+    """A script that brings a database of this version up to date, to be applied by hand."""
     parts = []
     for migration in missing(from_version, dialect):
         parts.append(f"-- {migration.version:04d} {migration.name}\n{migration.sql.strip()}\n")

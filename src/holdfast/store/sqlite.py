@@ -140,11 +140,11 @@ class SQLiteStore:
     async def get(self, run: RunId) -> RunRow | None:
         return await self._reader.run(lambda db: sqlite_runs.get(db, run))
 
-    async def ended(self, runs: Sequence[RunId]) -> builtins.list[RunRow]:
-        return await self._reader.run(lambda db: sqlite_runs.ended(db, runs))
+    async def settled(self, runs: Sequence[RunId]) -> builtins.list[RunRow]:
+        return await self._reader.run(lambda db: sqlite_runs.settled(db, runs))
 
-    async def list(self, which: RunFilter) -> builtins.list[RunRow]:
-        return await self._reader.run(lambda db: sqlite_runs.list_runs(db, which), short=False)
+    async def find(self, which: RunFilter) -> builtins.list[RunRow]:
+        return await self._reader.run(lambda db: sqlite_runs.find(db, which), short=False)
 
     async def post(
         self, run: RunId, kind: MailKind, name: str, payload: bytes | None, now: Micros

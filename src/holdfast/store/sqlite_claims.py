@@ -1,7 +1,7 @@
 """Claiming runs and handing them back.
 
-A claim looks only at runs that are due, whose workflow is served, and which are not behind another of
-their session: the index `runs_ready` holds these and no others, but for runs not due yet.
+A claim looks only at runs that are due, whose workflow is served, and which are not behind another
+of their session: the index `runs_ready` leads it straight to these.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The hot path: a batch of appends and starts in one transaction.
 
-SQLite's write lock makes check-then-insert atomic, so the fence is a plain look at each run's newest
-entry, and everything that passes is inserted in one go. A batch that holds something SQLite cannot
-take is rolled back and done again one operation at a time, so that the bad one fails alone.
+SQLite's write lock makes check-then-insert atomic, so the fence is a plain look at each run's
+newest entry, and everything that passes is inserted in one go. A batch that holds something SQLite
+cannot take is rolled back and done again one operation at a time, so that the bad one fails alone.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BAD_OPERATION = (
     TypeError,
     ValueError,
 )
-"""What one operation can do to a batch: a place taken twice, a number or a text SQLite cannot hold."""
+"""What one operation can do to a batch: a place taken twice, a number or text SQLite cannot hold."""
 
 
 class BadBatch(Exception):
@@ -120,8 +120,8 @@ def _append(db: Db, append: Append, rows: list[Row], tails: Tails) -> Outcome:
     tail = tails.get(run) or db.execute(_TAIL, (run,)).fetchone()
     if tail is None or tail[0] != epoch or (entries and tail[1] != entries[0].seq - 1):
         return Refused(_lease_lost(db, append))
-    assert all(b.seq == a.seq + 1 for a, b in zip(entries, entries[1:], strict=False))
     if entries:
+        assert entries[-1].seq == entries[0].seq + len(entries) - 1, "sequence numbers have gaps"
         # An append may follow in the same batch, and must find the place this one leaves.
         tails[run] = (epoch, entries[-1].seq)
     if append.promises:
@@ -157,8 +157,8 @@ def _lease_lost(db: Db, append: Append) -> LeaseLost:
     id, status, owner, epoch = found
     whose = f"worker {owner} owns it" if owner else "nobody owns it"
     return LeaseLost(
-        f"Run {id!r} was taken from this worker: it is {status}, {whose} at epoch {epoch}, and this "
-        f"worker's epoch was {append.epoch}. Nothing was written."
+        f"Run {id!r} was taken from this worker: it is {status}, {whose} at epoch {epoch}, and "
+        f"this worker's epoch was {append.epoch}. Nothing was written."
     )
 
 

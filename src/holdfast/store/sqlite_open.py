@@ -96,7 +96,8 @@ def _check_owner(db: Db, path: str) -> None:
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if found != 0 or tables or _version(db):
         raise StoreCorrupt(
-            f"{path} is a SQLite database of another program. Nothing was changed; choose another path."
+            f"{path} is a SQLite database of another program. Nothing was changed; choose "
+            "another path."
         )
 
 

@@ -85,4 +85,5 @@ def mail(row: Row) -> Mail:
 
 
 def promise(row: Row) -> PromiseRow:
-    return PromiseRow(*row[:7], resolved=row[7] != 0)
+    run, name, key, kind, type, prompt, created_at, resolved = row
+    return PromiseRow(run, name, key, kind, type, prompt, created_at, resolved != 0)

@@ -41,8 +41,8 @@ def _known(db: Db, id: RunId) -> RunRow:
     return row
 
 
-def ended(db: Db, ids: Sequence[RunId]) -> list[RunRow]:
-    return [run_row(row) for row in db.execute(SQL["ended_runs"], (json.dumps(list(ids)),))]
+def settled(db: Db, ids: Sequence[RunId]) -> list[RunRow]:
+    return [run_row(row) for row in db.execute(SQL["settled_runs"], (json.dumps(list(ids)),))]
 
 
 def children(db: Db, run: RunKey) -> list[RunRow]:
@@ -57,7 +57,7 @@ def journal(db: Db, run: RunKey, limit: int = -1) -> list[Entry]:
     return [entry_row(row) for row in db.execute(SQL["journal"], (run, limit))]
 
 
-def list_runs(db: Db, which: RunFilter) -> list[RunRow]:
+def find(db: Db, which: RunFilter) -> list[RunRow]:
     conditions: list[str] = []
     values: list[object] = []
 

@@ -1,11 +1,11 @@
 """Whose turn it is in a session.
 
-A session's slot is held by the run that has `holds_session`: set when it is claimed, cleared when it
-ends or (while_waiting="release") suspends. The awaited children of a holder share its slot.
+A session's slot is held by the run that has `holds_session`: set when it is claimed, cleared when
+it ends or (while_waiting="release") suspends. The awaited children of a holder share its slot.
 
-`blocked` keeps the runs behind a holder out of the queue, so that claims need not look at them. It is
-a hint that may be missing but is never left standing: whoever frees a slot, or takes the run that is
-next out of the queue, calls `pass_on`. `may_go` is what decides, under the write lock.
+`blocked` keeps the runs behind a holder out of the queue, so that claims need not look at them. It
+is a hint that may be missing but is never left standing: whoever frees a slot, or takes the run that
+is next out of the queue, calls `pass_on`. `is_next` is what decides, under the write lock.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def is_next(
     parent_step: str | None,
     now: Micros,
 ) -> bool:
-    """Whether a run that is due may be claimed. If not, it leaves the queue, and who is next is in."""
+    """Whether a run that is due may be claimed; if not, it leaves the queue to whoever is next."""
     held_by = holder(db, session)
     if held_by is not None:
         if held_by == run or inherits(db, session, parent, parent_step):

@@ -1,8 +1,8 @@
 """Finding and ending a stopped process that holds SQLite's write lock.
 
 A process stopped inside a write transaction (SIGSTOP, a debugger, a frozen container) blocks every
-writer, for as long as it is stopped. Only a registered worker of this host whose lease has run out is
-killed; it has been superseded anyway. Anything else is left alone, and the wait ends in an error.
+writer, for as long as it is stopped. Only a registered worker of this host whose lease has run out
+is killed; it is superseded anyway. Anything else is left alone, and the wait ends in an error.
 """
 
 from __future__ import annotations

@@ -12,11 +12,11 @@ SELECT RUN_COLUMNS FROM runs r WHERE r.id = ?;
 -- One run, by the store's own key.
 SELECT RUN_COLUMNS FROM runs r WHERE r.key = ?;
 
--- name: ended_runs
--- Those of many runs that have ended.
+-- name: settled_runs
+-- Those of many runs that have ended or wait for somebody's decision.
 SELECT RUN_COLUMNS
 FROM json_each(?) wanted CROSS JOIN runs r ON r.id = wanted.value
-WHERE r.ended_at IS NOT NULL;
+WHERE r.ended_at IS NOT NULL OR r.status IN ('parked', 'quarantined');
 
 -- name: children
 -- The runs that a run started.
