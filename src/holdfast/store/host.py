@@ -53,7 +53,7 @@ def this_process() -> tuple[str, int, str]:
 
 def process_started(pid: int) -> str:
     """When a living process started, in some unit; empty if there is none of this pid."""
-    if sys.platform == "linux":
+    if os.path.isdir("/proc/self"):
         return _started_linux(pid)
     if os.name == "posix":
         shown = subprocess.run(

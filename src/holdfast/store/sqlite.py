@@ -7,7 +7,6 @@ does not do: share a file between machines. Network file systems are refused.
 
 from __future__ import annotations
 
-import builtins
 import time
 from collections.abc import Callable, Sequence
 
@@ -76,7 +75,7 @@ class SQLiteStore:
         writer, reader = lanes
         writer.check()
         self._bell.close()
-        for worker in builtins.list(self._keepers):
+        for worker in list(self._keepers):
             self._close_keeper(worker)
         await reader.close()
         await writer.close()
@@ -95,7 +94,7 @@ class SQLiteStore:
 
     # Runs, by their owner
 
-    async def commit(self, operations: Sequence[Operation]) -> builtins.list[Outcome]:
+    async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
         try:
             return await self._writer.run(lambda db: sqlite_commit.commit(db, operations))
         except sqlite_commit.BadBatch:
@@ -111,12 +110,12 @@ class SQLiteStore:
         limit: int,
         *,
         alone: bool = False,
-    ) -> builtins.list[Claimed]:
+    ) -> list[Claimed]:
         return await self._writer.run(
             lambda db: sqlite_claims.claim(db, worker, workflows, now, limit, alone)
         )
 
-    async def journal(self, run: RunKey) -> builtins.list[Entry]:
+    async def journal(self, run: RunKey) -> list[Entry]:
         # Most journals are short; a long one is read on the thread, from its beginning.
         limit = _JOURNAL_INLINE_MAX
         entries = await self._reader.run(lambda db: sqlite_runs.journal(db, run, limit))
@@ -124,7 +123,7 @@ class SQLiteStore:
             return entries
         return await self._reader.run(lambda db: sqlite_runs.journal(db, run), short=False)
 
-    async def mail(self, runs: Sequence[tuple[RunKey, int]]) -> builtins.list[Mail]:
+    async def mail(self, runs: Sequence[tuple[RunKey, int]]) -> list[Mail]:
         return await self._reader.run(lambda db: sqlite_mail.mail(db, runs))
 
     async def release(
@@ -140,10 +139,10 @@ class SQLiteStore:
     async def get(self, run: RunId) -> RunRow | None:
         return await self._reader.run(lambda db: sqlite_runs.get(db, run))
 
-    async def settled(self, runs: Sequence[RunId]) -> builtins.list[RunRow]:
+    async def settled(self, runs: Sequence[RunId]) -> list[RunRow]:
         return await self._reader.run(lambda db: sqlite_runs.settled(db, runs))
 
-    async def find(self, which: RunFilter) -> builtins.list[RunRow]:
+    async def find(self, which: RunFilter) -> list[RunRow]:
         return await self._reader.run(lambda db: sqlite_runs.find(db, which), short=False)
 
     async def post(
@@ -162,10 +161,10 @@ class SQLiteStore:
     async def fork(self, run: RunId, seq: int, new: NewRun) -> Started:
         return await self._writer.run(lambda db: sqlite_runs.fork(db, run, seq, new), short=False)
 
-    async def promises(self, run: RunKey) -> builtins.list[PromiseRow]:
+    async def promises(self, run: RunKey) -> list[PromiseRow]:
         return await self._reader.run(lambda db: sqlite_runs.promises(db, run))
 
-    async def children(self, run: RunKey) -> builtins.list[RunRow]:
+    async def children(self, run: RunKey) -> list[RunRow]:
         return await self._reader.run(lambda db: sqlite_runs.children(db, run))
 
     # Sessions
@@ -173,9 +172,7 @@ class SQLiteStore:
     async def session_state(self, session: str) -> dict[str, bytes]:
         return await self._reader.run(lambda db: dict(db.execute(SQL["state"], (session,))))
 
-    async def session_messages(
-        self, session: str, *, after: int = 0
-    ) -> builtins.list[tuple[int, bytes]]:
+    async def session_messages(self, session: str, *, after: int = 0) -> list[tuple[int, bytes]]:
         return await self._reader.run(
             lambda db: db.execute(SQL["messages"], (session, after)).fetchall(), short=False
         )
@@ -217,7 +214,7 @@ class SQLiteStore:
         self._close_keeper(worker)
         self._liveness.unlink(worker)
 
-    async def workers(self) -> builtins.list[WorkerRow]:
+    async def workers(self) -> list[WorkerRow]:
         return await self._reader.run(sqlite_workers.workers)
 
     async def reap(self, worker: WorkerId, now: Micros, *, dead: bool) -> Reaped | None:
@@ -259,6 +256,6 @@ class SQLiteStore:
     async def backup(self, path: str) -> None:
         await self._reader.on_thread(sqlite_upkeep.backup, self.path, self._reader, path)
 
-    async def check(self) -> builtins.list[str]:
+    async def check(self) -> list[str]:
         """What SQLite finds wrong with the file; empty if nothing."""
         return await self._reader.run(sqlite_upkeep.check, short=False)

@@ -44,7 +44,7 @@ BAD_OPERATION = (
     TypeError,
     ValueError,
 )
-"""What one operation can do to a batch: a place taken twice, a number or text SQLite cannot hold."""
+"""What one operation can do to a batch: a place taken twice, a value SQLite cannot hold."""
 
 
 class BadBatch(Exception):

@@ -91,7 +91,7 @@ def find(db: Db, which: RunFilter) -> list[RunRow]:
     if which.parent is not None:
         when("r.parent = (SELECT key FROM runs WHERE id = ?)", which.parent)
     order = "DESC" if which.newest_first else "ASC"
-    sql = " AND ".join([SQL["list_runs"], *conditions]) + f" ORDER BY r.key {order} LIMIT ?"
+    sql = " AND ".join([SQL["find_runs"], *conditions]) + f" ORDER BY r.key {order} LIMIT ?"
     return [run_row(row) for row in db.execute(sql, (*values, which.limit))]
 
 

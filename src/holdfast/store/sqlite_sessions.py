@@ -4,8 +4,8 @@ A session's slot is held by the run that has `holds_session`: set when it is cla
 it ends or (while_waiting="release") suspends. The awaited children of a holder share its slot.
 
 `blocked` keeps the runs behind a holder out of the queue, so that claims need not look at them. It
-is a hint that may be missing but is never left standing: whoever frees a slot, or takes the run that
-is next out of the queue, calls `pass_on`. `is_next` is what decides, under the write lock.
+is a hint that may be missing but is never left standing: whoever frees a slot, or takes the run
+that is next out of the queue, calls `pass_on`. `is_next` decides, under the write lock.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ WHERE r.ended_at IS NOT NULL OR r.status IN ('parked', 'quarantined');
 -- The runs that a run started.
 SELECT RUN_COLUMNS FROM runs r WHERE r.parent = ? ORDER BY r.key;
 
--- name: list_runs
+-- name: find_runs
 -- Runs in general; conditions are appended, all of them with bound parameters.
 SELECT RUN_COLUMNS FROM runs r WHERE TRUE;
 
