@@ -158,7 +158,8 @@ class Holdfast:
             )
         store = self.store
         bound = workflow.with_options(**self._options) if self._options else workflow
-        new = new_run(bound, bound.encode_input(args, kwargs), self._parts.clock)
+        payload = bound.encode_input(args, kwargs)
+        new = new_run(bound.name, payload, self._parts.clock, bound.options)
         started = await self._start(store, new)
         if not started.created and not started.joined:
             _same(started.row, new)
@@ -265,7 +266,7 @@ class Holdfast:
         found = self.workflows.get(row.workflow)
         if found is None:
             raise UnknownWorkflow(f"workflow {row.workflow!r} is not listed here")
-        new = new_run(found.with_options(id=id), row.input, self._parts.clock)
+        new = new_run(found.name, row.input, self._parts.clock, found.options.updated(id=id))
         started = await self.store.fork(run_id, at, new)
         return Run(self, started.row.id, found)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("holdfast")
 
-BATCH_ENTRIES_MAX = 512
+BATCH_ENTRIES_MAX = 256
 BATCH_STARTS_MAX = 512
 RETRY_SECONDS_MAX = 1.0
 

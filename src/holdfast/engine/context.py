@@ -36,6 +36,10 @@ class Scope:
         self.claims += 1
         return Claim(self, f"{self.path}/{quoted(name)}#{n}", name, self.claims)
 
+    def restart(self, path: str) -> None:
+        """Names begin anew under another path."""
+        self.path, self.claims, self._calls, self._branches = path, 0, {}, None
+
     def branch(self, name: str) -> Scope:
         """The scope of a new task or thread."""
         if self._branches is None:

@@ -61,6 +61,10 @@ class Host(Protocol):
         self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
     ) -> None: ...
 
+    async def start_detached(
+        self, id: str, workflow: str, payload: bytes, options: dict[str, Any]
+    ) -> None: ...
+
 
 class Settings:
     """Limits a worker sets for its runs."""
@@ -100,6 +104,7 @@ class Execution:
         self.parking: str | None = None  # why the run is to be parked once it rests
         self.promises: dict[str, str] = {}  # name: key
         self.new_promises: list[PromiseRow] = []
+        self.session_data: tuple[dict[str, bytes], list[bytes]] = ({}, [])
         self.session_writes: list[StateWrite | MessageWrite] = []
         self.state: dict[str, Any] = {}  # what engine parts keep per run (sessions, threads)
         self.mail_seen = 0
@@ -132,7 +137,7 @@ class Execution:
             self._arm_deadline(self.row.deadline_at)
         self.expect_interrupts()
         context = contextvars.Context()
-        context.run(current.set, Scope(self.root, ""))
+        context.run(current.set, Scope(self.root, chapter_path(self.journal.chapter)))
         body = self.workflow.body(self)
         self.task = context.run(lambda: asyncio.Task(self._main(body), loop=self.loop))
         self._tasks.add(self.task)
@@ -491,6 +496,11 @@ class Execution:
     def _arm_deadline(self, at: Micros) -> None:
         if f"/{Kind.DEADLINE}#0" not in self.journal.logs[""].completions:
             self._deadline = self.call_at(at, lambda: self.interrupt(Kind.DEADLINE))
+
+
+def chapter_path(chapter: int) -> str:
+    """Where the body's keys begin: anew after each snapshot, so that they agree with a restart from it."""
+    return f"/~{chapter}" if chapter else ""
 
 
 class _Interrupt:

@@ -187,7 +187,8 @@ class Frame:
     def _unwinding(self) -> bool:
         """Is a step that this frame cancelled still on its way out? On replay it is out at once, so nothing
         else may be delivered in between."""
-        return any(task.cancelling() > before for task, before in self.bodies.items())
+        bodies = self.bodies
+        return bool(bodies) and any(task.cancelling() > n for task, n in bodies.items())
 
     def _deliver_recorded(self, order: collections.deque[Entry]) -> bool:
         entry = order[0]

@@ -43,6 +43,7 @@ class Journal:
         self.delivered_mail: set[int] = set()
         self.resumes = 0
         self.stashed: bytes | None = None
+        self.chapter = 0  # snapshots taken
         self.started_at = 0
         self.completed_steps = 0
         self._expected: dict[tuple[str, int], str] = {}
@@ -79,7 +80,7 @@ class Journal:
             for log in self.logs.values():
                 log.attempts.clear()
         elif kind is Kind.STASH:
-            self.stashed = entry.output
+            self.turn_page(entry.output)
         if entry.position and not enclosing_step(entry.key):
             self._expected[parent_path(entry.key), entry.position] = entry.key
 
@@ -105,6 +106,13 @@ class Journal:
 
     def step_ended(self, key: str) -> None:
         self.logs.pop(key, None)
+
+    def turn_page(self, stashed: bytes | None) -> None:
+        """A snapshot was taken: what came before it is never replayed."""
+        self.stashed = stashed
+        self.chapter += 1
+        self.logs = {"": Log()}
+        self._expected.clear()
 
     # Claim and look up
 

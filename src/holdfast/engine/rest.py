@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 def consider(run: Execution, *, lingered: bool = False) -> None:
     """Called whenever the run's body has come to rest: suspends it if that is right now."""
+    if not run.waits and not run.pausing and not run.parking:
+        return
     if run.closed or run.suspending or not run.live or run.task is None or run.task.done():
         return
     if run.root.ready or run.root.arrived or run.threads or not run.journal.durable:
@@ -34,8 +36,6 @@ def consider(run: Execution, *, lingered: bool = False) -> None:
     if run.pausing or run.parking:
         if not run.executing or surely_waiting:
             _suspend(run)
-        return
-    if not run.waits:
         return
     delay = _stay(run, surely_waiting)
     if delay <= 0 or lingered:

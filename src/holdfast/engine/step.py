@@ -438,23 +438,19 @@ def in_frame(
 ) -> Generator[Any, Any, Any]:
     """Runs a step's body within the calling task (a task of its own would cost more than the step), but
     in its own context and frame: what it sets does not leak out, and the loop's handles count for it."""
+    try:
+        awaited = context.run(coro.send, None)
+    except StopIteration as stop:
+        return stop.value  # it never awaited anything: nobody could have told the difference
     task = asyncio.current_task()
     assert task is not None
     outer.frame.bodies[task] = task.cancelling()
     current.set(inner)
     if hooks.active is not None:
         hooks.active.move_to(inner.frame)
-    error: BaseException | None = None
     try:
         while True:
-            try:
-                if error is None:
-                    awaited = context.run(coro.send, None)
-                else:
-                    awaited = context.run(coro.throw, error)
-            except StopIteration as stop:
-                return stop.value
-            error = None
+            error: BaseException | None = None
             try:
                 yield awaited
             except GeneratorExit:
@@ -462,6 +458,13 @@ def in_frame(
                 raise
             except BaseException as thrown:
                 error = thrown
+            try:
+                if error is None:
+                    awaited = context.run(coro.send, None)
+                else:
+                    awaited = context.run(coro.throw, error)
+            except StopIteration as stop:
+                return stop.value
     finally:
         outer.frame.bodies.pop(task, None)
         # Only in our own task's context: a forgotten coroutine is closed by whoever collects garbage.

@@ -19,9 +19,9 @@ from holdfast.clock import Micros, to_datetime, to_micros
 from holdfast.engine.context import Claim, Scope, scope
 from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Wait
-from holdfast.engine.step import replay
+from holdfast.engine.step import replay, step
 from holdfast.engine.thread import portal, submit
-from holdfast.engine.value import _remembered
+from holdfast.engine.value import _remembered, uuid4
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import BadValue, NotInRun, PromiseReused, RunCancelled, RunFailed, Suspended
 from holdfast.types import Entry, Kind, PromiseRow
@@ -41,6 +41,18 @@ def required_scope(what: str) -> Scope:
 def _blocks_here(where: Scope) -> bool:
     """Is this a thread of the run, where waiting means blocking?"""
     return asyncio._get_running_loop() is not where.frame.run.loop
+
+
+def on_loop(where: Scope, call: Callable[[], T]) -> T:
+    """Calls on the run's event loop, from wherever the run's code is."""
+    if not _blocks_here(where):
+        return call()
+
+    async def called(_: object) -> T:
+        return call()
+
+    result: T = portal(where, called)
+    return result
 
 
 async def external(
@@ -324,14 +336,7 @@ class Promise(Waitable[T]):
 
 def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise[Any]:
     where = required_scope(f"{kind}()")
-    if not _blocks_here(where):
-        return Promise(where, name, annotation, kind, prompt)
-
-    async def call(_: object) -> Promise[Any]:
-        return Promise(where, name, annotation, kind, prompt)
-
-    made: Promise[Any] = portal(where, call)
-    return made
+    return on_loop(where, lambda: Promise(where, name, annotation, kind, prompt))
 
 
 @overload
@@ -431,14 +436,23 @@ class Child(Waitable[R]):
 def child(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
     """Starts a run of another workflow and waits for its result; its death is not this run's."""
     where = required_scope("child()")
-    if not _blocks_here(where):
-        return Child(where, workflow, args, kwargs)
+    return on_loop(where, lambda: Child(where, workflow, args, kwargs))
 
-    async def call(_: object) -> Child[R]:
-        return Child(where, workflow, args, kwargs)
 
-    made: Child[R] = portal(where, call)
-    return made
+@step(name="start")
+async def _start(id: str, workflow: str, payload: bytes, options: dict[str, Any]) -> str:
+    where = scope()
+    assert where is not None
+    await where.frame.run.host.start_detached(id, workflow, payload, options)
+    return id
+
+
+async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str:
+    """Starts a run that goes its own way, and returns its id; started once, whatever dies."""
+    required_scope("start()")
+    payload = workflow.encode_input(args, kwargs)
+    id = workflow.options.id or str(uuid4())
+    return await _start(id, workflow.name, payload, workflow.options.given())
 
 
 # Races

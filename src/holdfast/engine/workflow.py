@@ -45,6 +45,12 @@ class RunOptions:
         if self.id is not None and (not self.id or len(self.id) > 512):
             raise BadArguments("a run's id must have 1 to 512 characters")
 
+    def given(self) -> dict[str, Any]:
+        """The options that are not the defaults, as plain data (durations in seconds)."""
+        default = RunOptions()
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "id"}
+        return {k: v for k, v in found.items() if v != getattr(default, k)}
+
     def updated(self, **changes: Any) -> RunOptions:
         try:
             return replace(self, **changes)

@@ -12,7 +12,6 @@ import asyncio
 import contextvars
 import hashlib
 import os
-import secrets
 import socket
 import stat
 import tempfile
@@ -212,7 +211,7 @@ class _Ear:
         cls, folder: str, loop: asyncio.AbstractEventLoop, heard: Callable[[], None]
     ) -> _Ear | None:
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        path = os.path.join(folder, f"{secrets.token_hex(4)}.bell")
+        path = os.path.join(folder, f"{os.urandom(4).hex()}.bell")
         try:
             os.makedirs(folder, mode=0o700, exist_ok=True)
             if not _is_ours(folder):

@@ -7,14 +7,13 @@ is decide when to upgrade: SQLite does it on open, under the write lock.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from holdfast.errors import SchemaMismatch
 from holdfast.store import queries
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(NamedTuple):
     version: int
     name: str
     sql: str

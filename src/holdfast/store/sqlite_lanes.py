@@ -9,7 +9,6 @@ for nobody. A lane does not retry: a transaction is done as a whole or its error
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
 import random
 import sqlite3
@@ -26,7 +25,7 @@ from holdfast.store.sqlite_errors import is_busy, store_error
 P = ParamSpec("P")
 T = TypeVar("T")
 
-INLINE_SECONDS_MAX = 0.002
+INLINE_SECONDS_MAX = 0.006
 BUSY_SECONDS_MAX = 10.0
 STALE_SECONDS = 1.0
 """After so long a wait for the write lock, somebody looks who holds it."""
@@ -59,6 +58,8 @@ def connect(path: str, *, synchronous: str = "FULL") -> Db:
 
 def _abandon_in_child() -> None:
     """A forked child must not even close its parent's connections: it could delete their WAL."""
+    import ctypes  # costs milliseconds, and hardly any process forks
+
     for db in list(_open):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sqlite3
 
 from holdfast.clock import Micros
@@ -36,7 +35,7 @@ def backup(path: str, reader: Reader, target: str) -> None:
     """Copies a database while others write it. The copy appears under its name only when whole."""
     if os.path.lexists(target):
         raise StoreUnavailable(f"{target} exists; a backup does not overwrite anything.")
-    partial = f"{target}.partial-{secrets.token_hex(4)}"
+    partial = f"{target}.partial-{os.urandom(4).hex()}"
     try:
         if path == MEMORY:
             reader.run_now(lambda db: _copy(db, partial))
@@ -100,7 +99,7 @@ def restore(path: str, target: str, *, force: bool = False) -> None:
     verify(path)
     if os.path.lexists(target):
         _require_unused(target, force=force)
-    partial = f"{target}.partial-{secrets.token_hex(4)}"
+    partial = f"{target}.partial-{os.urandom(4).hex()}"
     try:
         source = connect(path)
         try:

@@ -28,7 +28,7 @@ from holdfast.engine.commit import Committer
 from holdfast.engine.execution import Execution, Settings
 from holdfast.engine.loop import LoopHooks, hook, unhook
 from holdfast.engine.wait import BodyTimers
-from holdfast.engine.workflow import Workflow
+from holdfast.engine.workflow import RunOptions, Workflow
 from holdfast.errors import IdReused, StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
 from holdfast.types import HALTED, Entry, Kind, NewRun, RunKey, RunRow, WorkerRow
@@ -209,7 +209,7 @@ class Worker:
     async def start_child(
         self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
     ) -> None:
-        new = new_run(workflow, payload, self.clock, id=id)
+        new = new_run(workflow.name, payload, self.clock, workflow.options.updated(id=id))
         new.parent, new.parent_step = run.row.key, step
         if new.session is None:
             new.session = run.row.session
@@ -220,13 +220,25 @@ class Worker:
                 "give the child another id"
             )
 
+    async def start_detached(
+        self, id: str, workflow: str, payload: bytes, options: dict[str, Any]
+    ) -> None:
+        new = new_run(workflow, payload, self.clock, RunOptions(id=id, **options))
+        started = await self.start(new)
+        if started.row.digest != new.digest:
+            raise IdReused(f"run {id!r} exists already, started with other arguments; use another id")
+
+    async def _read_session(self, session: str) -> tuple[dict[str, bytes], list[bytes]]:
+        messages = await self.store.session_messages(session)
+        return await self.store.session_state(session), [payload for _, payload in messages]
+
     async def start(self, new: NewRun) -> Started:
         """Accepts a run, and executes it right here if there is room."""
         here = self._room() > 0 and new.workflow in self._workflows and not self._draining
         due = new.ready_at <= self.clock.now()
         started = await self.committer.start(Start(new, self.id if here and due else None))
         if started.claimed:
-            self._execute(started.row, [_first_entry(started.row.key, started.row.epoch, self)])
+            await self._execute(started.row, [_first_entry(started.row.epoch, self)])
         elif started.created:
             self._bell.set()
         return started
@@ -292,10 +304,10 @@ class Worker:
             for one in claimed:
                 row = one.row
                 if one.seq == 1:
-                    entries = [_first_entry(row.key, row.epoch, self)]
+                    entries = [_first_entry(row.epoch, self)]
                 else:
                     entries = await self.store.journal(row.key)
-                self._execute(row, entries)
+                await self._execute(row, entries)
         finally:
             self._opening.clear()
         fresh = [(c.row.key, 0) for c in claimed]
@@ -304,9 +316,11 @@ class Worker:
             if run is not None:
                 run.receive(mail)
 
-    def _execute(self, row: RunRow, entries: list[Entry]) -> None:
+    async def _execute(self, row: RunRow, entries: list[Entry]) -> None:
         run = Execution(row, entries, self._workflows[row.workflow], self)
         self.runs[row.key] = run
+        if row.session is not None:
+            run.session_data = await self._read_session(row.session)
         if run.replayed_steps:
             self._say_resumed(run)
         try:
@@ -359,19 +373,16 @@ class Worker:
         self._bell.set()
 
 
-def _first_entry(run: RunKey, epoch: int, worker: Worker) -> Entry:
+def _first_entry(epoch: int, worker: Worker) -> Entry:
     return Entry(1, Kind.CLAIM, worker.id, worker.clock.now(), epoch)
 
 
-def new_run(
-    workflow: Workflow[Any, Any], payload: bytes, clock: Clock, *, id: str | None = None
-) -> NewRun:
-    """The row of a run to be started, by the workflow's options."""
-    options = workflow.options
+def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) -> NewRun:
+    """The row of a run to be started."""
     now = clock.now()
     return NewRun(
-        id=id or options.id or uuid.uuid4().hex,
-        workflow=workflow.name,
+        id=options.id or uuid.uuid4().hex,
+        workflow=workflow,
         input=payload,
         digest=codec.digest(payload),
         created_at=now,

@@ -1,0 +1,414 @@
+"""What becomes of a run: it suspends, wakes up, ends, starts afresh, stops and goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast.errors import (
+    AlreadyEnded,
+    AlreadyResolved,
+    NotResumable,
+    UnknownRun,
+)
+from holdfast.store.base import Appended, ContinueAs, End, Started, Store, Suspend
+from holdfast.testing.conformance.given import (
+    NOW,
+    SECOND,
+    append,
+    assert_lease_lost,
+    claim,
+    claim_ids,
+    do,
+    end,
+    keys,
+    new_run,
+    row,
+    start,
+    started_and_claimed,
+    step,
+    suspend,
+    waiting,
+    worker,
+)
+from holdfast.types import Entry, Kind, MailKind, PromiseRow, RunRow, Status
+
+
+def promise(run: RunRow, name: str) -> PromiseRow:
+    return PromiseRow(run.key, name, f"/promise:{name}#0", "promise", "str", b"ask", NOW)
+
+
+class Suspending:
+    async def test_a_suspended_run_waits_until_its_deadline(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await suspend(store, run, 2, reason="a timer", ready_at=NOW + SECOND)
+        found = await row(store, "run")
+        assert (found.status, found.owner) == (Status.WAITING, None)
+        assert (found.ready_at, found.reason) == (NOW + SECOND, "a timer")
+        assert await store.next_ready(["research"]) == NOW + SECOND
+        assert await claim(store, now=NOW + SECOND - 1) == []
+        (claimed,) = await claim(store, now=NOW + SECOND)
+        assert (claimed.seq, claimed.row.epoch) == (3, 2)
+        assert claimed.row.status is Status.RUNNING
+
+    async def test_mail_wakes_a_run_that_waits(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await suspend(store, run, 2)
+        assert await store.next_ready(["research"]) is None
+        await store.post("run", MailKind.PROMISE, "ok", b"yes", NOW + 5)
+        assert await store.next_ready(["research"]) == NOW + 5
+        assert await claim_ids(store, now=NOW + 5) == ["run"]
+
+    async def test_mail_that_came_before_the_suspension_refuses_it(self, store: Store) -> None:
+        """The wake-up is not lost: the entries land, and the run stays with its owner."""
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await store.post("run", MailKind.PROMISE, "ok", b"yes", NOW)
+        outcome = await do(store, append(run, step(2), then=waiting()))
+        assert outcome == Appended(suspended=False)
+        found = await row(store, "run")
+        assert (found.status, found.owner) == (Status.RUNNING, "w1")
+        assert await keys(store, run.key) == [(1, "w1"), (2, "/step#2")]
+        assert await do(store, append(run, step(3))) == Appended()
+
+    async def test_mail_that_was_seen_does_not_refuse_a_suspension(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        mail = await store.post("run", MailKind.MESSAGE, "", b"hi", NOW)
+        await suspend(store, run, 2, mail_seen=mail.id)
+
+    async def test_mail_of_another_run_does_not_refuse_a_suspension(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await started_and_claimed(store, "other")
+        await store.post("other", MailKind.MESSAGE, "", b"hi", NOW)
+        await suspend(store, run, 2)
+
+    async def test_no_wake_up_is_lost_when_an_answer_races_a_suspension(self, store: Store) -> None:
+        await worker(store)
+        for n in range(20):
+            run = await started_and_claimed(store, f"run-{n}")
+            suspending = do(store, append(run, step(2), then=waiting()))
+            resolving = store.post(run.id, MailKind.PROMISE, "ok", b"yes", NOW)
+            racers = [suspending, resolving] if n % 2 else [resolving, suspending]
+            await asyncio.gather(*racers)
+            found = await row(store, run.id)
+            if found.status is Status.RUNNING:
+                assert len(await store.mail([(run.key, 0)])) == 1
+            else:
+                assert await claim_ids(store) == [run.id]
+
+    async def test_a_run_can_be_suspended_as_paused_or_parked(self, store: Store) -> None:
+        await worker(store)
+        for status in (Status.PAUSED, Status.PARKED):
+            run = await started_and_claimed(store, status)
+            then = Suspend(None, 0, "why", status)
+            assert await do(store, append(run, then=then)) == Appended(suspended=True)
+            found = await row(store, status)
+            assert (found.status, found.reason, found.owner) == (status, "why", None)
+            await store.post(status, MailKind.MESSAGE, "", b"wake up", NOW)
+            assert await claim(store) == []
+
+
+class Ending:
+    @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.CANCELLED])
+    async def test_an_ended_run_keeps_its_output(self, store: Store, status: Status) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await end(store, run, 2, status, b"out", at=NOW + 3)
+        found = await row(store, "run")
+        assert (found.status, found.output, found.ended_at) == (status, b"out", NOW + 3)
+        assert (found.owner, found.ready_at) == (None, None)
+        assert await claim(store) == []
+
+    @pytest.mark.parametrize("status", [Status.COMPLETED, Status.FAILED, Status.CANCELLED])
+    async def test_an_awaited_child_tells_its_parent(self, store: Store, status: Status) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent")
+        child = await started_and_claimed(
+            store, "child", parent=parent.key, parent_step="/call:child#0"
+        )
+        await suspend(store, parent, 2)
+        await end(store, child, 2, status, b"out")
+        (mail,) = await store.mail([(parent.key, 0)])
+        assert (mail.kind, mail.name) == (MailKind.CHILD, "/call:child#0")
+        assert (mail.payload, mail.failed) == (b"out", status is not Status.COMPLETED)
+        assert await claim_ids(store) == ["parent"]
+
+    async def test_a_running_parent_gets_the_mail_and_goes_on_running(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent")
+        child = await started_and_claimed(store, "child", parent=parent.key, parent_step="/c#0")
+        await end(store, child, 2)
+        assert len(await store.mail([(parent.key, 0)])) == 1
+        assert (await row(store, "parent")).status is Status.RUNNING
+
+    async def test_a_detached_child_tells_nobody(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent")
+        child = await started_and_claimed(store, "child", parent=parent.key)
+        await end(store, child, 2)
+        assert await store.mail([(parent.key, 0)]) == []
+
+    async def test_a_child_may_outlive_its_parent(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent")
+        child = await started_and_claimed(store, "child", parent=parent.key, parent_step="/c#0")
+        await end(store, parent, 2)
+        await end(store, child, 2)
+        assert (await row(store, "child")).status is Status.COMPLETED
+
+    async def test_children_are_found_by_their_parent(self, store: Store) -> None:
+        parent = await start(store, "parent")
+        for id in ("one", "two"):
+            await start(store, id, parent=parent.key)
+        await start(store, "stranger")
+        assert [child.id for child in await store.children(parent.key)] == ["one", "two"]
+
+
+class ContinuingAs:
+    async def test_a_run_starts_afresh_under_its_id(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, step(2), step(3)))
+        last = Entry(4, Kind.END, "", NOW)
+        outcome = await do(store, append(run, last, then=ContinueAs(b"new", b"new digest")))
+        assert outcome == Appended()
+        found = await row(store, "run")
+        assert (found.status, found.generation, found.owner) == (Status.PENDING, 2, None)
+        assert (found.input, found.digest, found.ready_at) == (b"new", b"new digest", NOW)
+        assert await store.journal(run.key) == []
+        (claimed,) = await claim(store)
+        assert (claimed.seq, claimed.row.epoch, claimed.row.key) == (1, 2, run.key)
+
+    async def test_the_generation_before_stays_fenced_off(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, then=ContinueAs(b"new", b"d")))
+        assert_lease_lost(await do(store, append(run, step(2))))
+        (claimed,) = await claim(store)
+        assert_lease_lost(await do(store, append(run, step(2))))
+        assert await do(store, append(claimed.row, step(2))) == Appended()
+
+    async def test_undelivered_mail_is_kept_and_delivered_mail_is_not(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        posted = [
+            await store.post("run", MailKind.MESSAGE, "", text, NOW)
+            for text in (b"in the journal", b"in the last batch", b"for the next")
+        ]
+        await store.post("run", MailKind.PAUSE, "", None, NOW)
+        early = await store.post("run", MailKind.PROMISE, "early", b"yes", NOW)
+        await do(store, append(run, Entry(2, Kind.MESSAGE, "/m#0", NOW, mail=posted[0].id)))
+        delivery = Entry(3, Kind.MESSAGE, "/m#1", NOW, mail=posted[1].id)
+        await do(store, append(run, delivery, then=ContinueAs(b"new", b"d")))
+        assert await store.mail([(run.key, 0)]) == [posted[2], early]
+
+    async def test_promises_of_the_generation_before_are_gone(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, step(2), promises=[promise(run, "ok")]))
+        await do(store, append(run, then=ContinueAs(b"new", b"d")))
+        assert await store.promises(run.key) == []
+
+    async def test_a_child_of_the_generation_before_tells_nobody(self, store: Store) -> None:
+        """The new generation may well await another child in a step of the same key."""
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        child = await started_and_claimed(store, "child", parent=run.key, parent_step="/c#0")
+        await do(store, append(run, then=ContinueAs(b"new", b"d")))
+        await end(store, child, 2)
+        assert await store.mail([(run.key, 0)]) == []
+
+
+class StoppingAndGoingOn:
+    async def test_pausing_a_run_that_nobody_owns_stops_it_at_once(self, store: Store) -> None:
+        await start(store, "run")
+        await store.post("run", MailKind.PAUSE, "", None, NOW)
+        found = await row(store, "run")
+        assert (found.status, found.ready_at) == (Status.PAUSED, None)
+
+    async def test_pausing_a_running_run_is_up_to_its_owner(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        mail = await store.post("run", MailKind.PAUSE, "", None, NOW)
+        assert (await row(store, "run")).status is Status.RUNNING
+        assert await store.mail([(run.key, 0)]) == [mail]
+
+    async def test_a_paused_run_goes_on_when_resumed(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await suspend(store, run, 2)
+        await store.post("run", MailKind.PAUSE, "", None, NOW)
+        resumed = await store.resume("run", NOW + 1)
+        assert (resumed.status, resumed.ready_at, resumed.resumes) == (Status.PENDING, NOW + 1, 1)
+        assert await store.mail([(run.key, 0)]) == []
+        (claimed,) = await claim(store, now=NOW + 1)
+        assert claimed.row.resumes == 1
+
+    async def test_only_a_halted_run_can_be_resumed(self, store: Store) -> None:
+        await worker(store)
+        await start(store, "pending", ready_at=NOW + SECOND)
+        running = await started_and_claimed(store, "running")
+        with pytest.raises(NotResumable):
+            await store.resume("pending", NOW)
+        with pytest.raises(NotResumable):
+            await store.resume("running", NOW)
+        await end(store, running, 2)
+        with pytest.raises(NotResumable):
+            await store.resume("running", NOW)
+        with pytest.raises(UnknownRun):
+            await store.resume("nobody", NOW)
+
+    async def test_a_failed_run_goes_on_from_the_step_that_failed(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        entries = [
+            step(2, "/good#0"),
+            Entry(3, Kind.ATTEMPT, "/bad#0", NOW, attempt=1),
+            step(4, "/bad#0/inner-good#0"),
+            step(5, "/bad#0/inner-bad#0", failed=True),
+            step(6, "/bad#0", failed=True),
+            step(7, "/task@0/bad#0", failed=True),
+        ]
+        await do(store, append(run, *entries))
+        await end(store, run, 8, Status.FAILED, b"error")
+        again = await store.rerun("run", NOW + 1)
+        assert (again.status, again.output, again.ended_at) == (Status.PENDING, None, None)
+        left = [(1, "w1"), (2, "/good#0"), (3, "/bad#0/inner-good#0")]
+        assert await keys(store, run.key) == left
+        (claimed,) = await claim(store, now=NOW + 1)
+        assert (claimed.seq, claimed.row.epoch) == (4, 2)
+
+    async def test_a_cancelled_run_is_not_cancelled_again_when_run_again(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run", deadline_at=NOW)
+        mail = await store.post("run", MailKind.CANCEL, "", None, NOW)
+        await do(store, append(run, Entry(2, Kind.CANCEL, "", NOW, mail=mail.id)))
+        await end(store, run, 3, Status.CANCELLED, None)
+        again = await store.rerun("run", NOW + 1)
+        assert again.deadline_at is None
+        assert await keys(store, run.key) == [(1, "w1")]
+        assert await store.mail([(run.key, 0)]) == []
+
+    async def test_only_a_failed_or_cancelled_run_is_run_again(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        with pytest.raises(NotResumable):
+            await store.rerun("run", NOW)
+        await end(store, run, 2)
+        with pytest.raises(NotResumable):
+            await store.rerun("run", NOW)
+        with pytest.raises(UnknownRun):
+            await store.rerun("nobody", NOW)
+
+    async def test_a_fork_starts_with_a_copy_of_the_journal(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, step(2), step(3), step(4), promises=[promise(run, "ok")]))
+        forked = await store.fork("run", 4, new_run("fork"))
+        assert forked.created
+        copied = await store.journal(forked.row.key)
+        assert [entry.key for entry in copied] == ["w1", "/step#2", "/step#3"]
+        (claimed,) = await claim(store)
+        assert (claimed.row.id, claimed.seq, claimed.row.epoch) == ("fork", 4, 1)
+        assert await do(store, append(claimed.row, step(5))) == Appended()
+        assert len(await store.journal(run.key)) == 4
+
+    async def test_forking_to_an_id_that_exists_changes_nothing(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, step(2)))
+        await store.fork("run", 2, new_run("fork"))
+        again = await store.fork("run", 3, new_run("fork"))
+        assert isinstance(again, Started) and not again.created
+        assert len(await store.journal(again.row.key)) == 1
+        with pytest.raises(UnknownRun):
+            await store.fork("nobody", 1, new_run("other"))
+
+
+class Posting:
+    async def test_mail_is_read_in_order_of_arrival(self, store: Store) -> None:
+        one, two = await start(store, "one"), await start(store, "two")
+        posted = [
+            await store.post(id, MailKind.MESSAGE, "", text, NOW)
+            for id, text in (("one", b"1"), ("two", b"2"), ("one", b"3"))
+        ]
+        assert await store.mail([(two.key, 0), (one.key, 0)]) == posted
+        assert await store.mail([(one.key, posted[0].id), (two.key, posted[1].id)]) == [posted[2]]
+        assert await store.mail([(one.key, posted[2].id)]) == []
+        assert await store.mail([]) == []
+
+    async def test_the_first_answer_to_a_promise_stands(self, store: Store) -> None:
+        run = await start(store, "run")
+        await store.post("run", MailKind.PROMISE, "ok", b"yes", NOW)
+        with pytest.raises(AlreadyResolved):
+            await store.post("run", MailKind.PROMISE, "ok", b"no", NOW)
+        await store.post("run", MailKind.PROMISE, "other", b"no", NOW)
+        payloads = [mail.payload for mail in await store.mail([(run.key, 0)])]
+        assert payloads == [b"yes", b"no"]
+
+    async def test_an_answered_promise_shows_as_answered(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await store.post("run", MailKind.PROMISE, "early", b"yes", NOW)
+        opened = [promise(run, "early"), promise(run, "late")]
+        await do(store, append(run, step(2), promises=opened))
+        shown = {p.name: p for p in await store.promises(run.key)}
+        assert shown["late"] == opened[1]
+        assert (shown["early"].resolved, shown["late"].resolved) == (True, False)
+        await store.post("run", MailKind.PROMISE, "late", b"yes", NOW)
+        assert all(p.resolved for p in await store.promises(run.key))
+
+    async def test_a_promise_opened_again_stays_answered(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, step(2), promises=[promise(run, "ok")]))
+        await store.post("run", MailKind.PROMISE, "ok", b"yes", NOW)
+        await do(store, append(run, step(3), promises=[promise(run, "ok")]))
+        (shown,) = await store.promises(run.key)
+        assert shown.resolved
+
+    @pytest.mark.parametrize("kind", [MailKind.CANCEL, MailKind.PAUSE])
+    async def test_cancel_and_pause_are_posted_once(self, store: Store, kind: MailKind) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        first = await store.post("run", kind, "", None, NOW)
+        assert await store.post("run", kind, "again", None, NOW + 1) == first
+        assert await store.mail([(run.key, 0)]) == [first]
+
+    async def test_cancel_wakes_waiting_and_halted_runs(self, store: Store) -> None:
+        await worker(store)
+        for status in (Status.WAITING, Status.PAUSED, Status.PARKED):
+            run = await started_and_claimed(store, status)
+            await do(store, append(run, then=Suspend(None, 0, "why", status)))
+            await store.post(status, MailKind.CANCEL, "", None, NOW)
+            assert await claim_ids(store) == [status]
+
+    async def test_cancel_takes_back_a_pause(self, store: Store) -> None:
+        run = await start(store, "run")
+        await store.post("run", MailKind.PAUSE, "", None, NOW)
+        cancel = await store.post("run", MailKind.CANCEL, "", None, NOW)
+        assert await store.mail([(run.key, 0)]) == [cancel]
+
+    async def test_a_run_that_starts_later_is_cancelled_now(self, store: Store) -> None:
+        await worker(store)
+        await start(store, "run", ready_at=NOW + 60 * SECOND)
+        await store.post("run", MailKind.MESSAGE, "", b"no hurry", NOW)
+        assert await claim(store) == []
+        await store.post("run", MailKind.CANCEL, "", None, NOW)
+        assert await claim_ids(store) == ["run"]
+
+    async def test_an_ended_run_takes_no_mail(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, then=End(Status.COMPLETED, b"")))
+        with pytest.raises(AlreadyEnded):
+            await store.post("run", MailKind.CANCEL, "", None, NOW)
+        with pytest.raises(UnknownRun):
+            await store.post("nobody", MailKind.CANCEL, "", None, NOW)
