@@ -3,22 +3,15 @@
 from holdfast.client import Holdfast, Run
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.codec import register
+from holdfast.engine.child import child, start
+from holdfast.engine.promise import Decision, approval, promise
+from holdfast.engine.race import race
 from holdfast.engine.session import session
 from holdfast.engine.stash import recovered, stash
 from holdfast.engine.step import idempotency_key, step
+from holdfast.engine.timer import sleep, sleep_until
 from holdfast.engine.value import now, once, random, uuid4
-from holdfast.engine.wait import (
-    Decision,
-    approval,
-    child,
-    continue_as,
-    promise,
-    race,
-    receive,
-    sleep,
-    sleep_until,
-    start,
-)
+from holdfast.engine.wait import continue_as, receive
 from holdfast.engine.workflow import Workflow, remote, workflow
 from holdfast.errors import (
     AlreadyEnded,

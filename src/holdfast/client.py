@@ -1,13 +1,12 @@
 """The app: what users open, start runs with, and ask about them.
 
-An app is a client of its store and, unless told otherwise, a worker too. Nothing is opened before `open()`, so
-that servers which fork after import are safe. It is not thread-safe: use it on the loop that opened it, or
-through `sync()`.
+An app is a client of its store and, unless told otherwise, a worker too. Nothing is opened before
+`open()`, so that servers which fork after import are safe. It is not thread-safe: use it on the
+loop that opened it, or through `sync()`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 import copy
 import types
@@ -144,7 +143,8 @@ class Holdfast:
         return self._parts.clock
 
     def sync(self) -> SyncDoor:
-        """A door for code without an event loop: `with app.sync() as door: door.start(...).result()`."""
+        """A door for code without an event loop: `with app.sync() as door:
+        door.start(...).result()`."""
         return SyncDoor(self)
 
     # Start
@@ -197,7 +197,8 @@ class Holdfast:
         return await self.store.workers()
 
     async def why(self, run_id: str) -> str:
-        """One paragraph in plain words: what the run does or waits for, and what would unblock it."""
+        """One paragraph in plain words: what the run does or waits for, and what would unblock
+        it."""
         row = await self.row(run_id)
         return explain.why(
             row,
@@ -262,7 +263,9 @@ class Holdfast:
         row = await self.row(run_id)
         at = next((e.seq for e in await self.store.journal(row.key) if e.key == before), None)
         if at is None:
-            raise BadArguments(f"run {run_id!r} has no step {before!r}; see `holdfast show {run_id}`")
+            raise BadArguments(
+                f"run {run_id!r} has no step {before!r}; see `holdfast show {run_id}`"
+            )
         found = self.workflows.get(row.workflow)
         if found is None:
             raise UnknownWorkflow(f"workflow {row.workflow!r} is not listed here")

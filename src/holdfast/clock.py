@@ -1,8 +1,8 @@
 """Where time comes from.
 
 Timestamps that are kept (journal, deadlines) are whole microseconds since 1970 in UTC, so that they
-compare and store exactly. A Clock says what time it is and when to wake a waiter; it does not promise
-to be steady: the wall clock may jump, and only leases (see store/) are immune to that.
+compare and store exactly. A Clock says what time it is and when to wake a waiter; it does not
+promise to be steady: the wall clock may jump, and only leases (see store/) are immune to that.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool)
             owner = next((w for w in workers if w.id == row.owner), None)
             if owner is None:
                 return f"Its worker {row.owner} is gone; another takes it over."
-            return f"It is executed by worker {owner.id} (pid {owner.pid}), claim number {row.epoch}."
+            return (
+                f"It is executed by worker {owner.id} (pid {owner.pid}), claim number {row.epoch}."
+            )
         case Status.WAITING:
             due = "" if row.ready_at is None else f", at the latest {_at(row.ready_at)}"
             return f"It waits for {row.reason or 'something outside'}{due}, and nobody needs to own it."

@@ -1,6 +1,7 @@
 """Who waits for the end of which run.
 
-Runs that end in this process are told directly; for others the store rings, and a slow look stands behind it.
+Runs that end in this process are told directly; for others the store rings, and a slow look stands
+behind it.
 """
 
 from __future__ import annotations

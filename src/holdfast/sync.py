@@ -1,6 +1,7 @@
 """The one sync door: the async app, driven from code that has no event loop.
 
-It stands before the same objects; there are no twins of them. Not for use on an event loop's own thread.
+It stands before the same objects; there are no twins of them. Not for use on an event loop's own
+thread.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 class SyncDoor:
     """Opens the app on an event loop in a thread of its own.
 
-        with app.sync() as door:
-            run = door.start(research, "why?")
-            print(run.result())
+    with app.sync() as door:
+        run = door.start(research, "why?")
+        print(run.result())
     """
 
     def __init__(self, app: Holdfast) -> None:
@@ -61,7 +62,8 @@ class SyncDoor:
 
 
 class _Behind:
-    """An object behind the door: its coroutine methods block, what they return is behind the door too."""
+    """An object behind the door: its coroutine methods block, what they return is behind the door
+    too."""
 
     def __init__(self, door: SyncDoor, target: Any) -> None:
         self._door, self._target = door, target

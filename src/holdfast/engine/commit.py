@@ -1,7 +1,8 @@
 """Group commit: whatever the runs of a process have to write goes down in one transaction.
 
-A run has at most one batch under way. A batch that the store could not take is sent again as it is, until it
-goes through or the worker's lease is gone: nothing that was sequenced is dropped while the run is ours.
+A run has at most one batch under way. A batch that the store could not take is sent again as it is,
+until it goes through or the worker's lease is gone: nothing that was sequenced is dropped while the
+run is ours.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class Committer:
 
     def open(self) -> None:
         make = asyncio.get_running_loop().create_task
-        self._task = contextvars.Context().run(lambda: make(self._work(), name="holdfast-committer"))
+        self._task = contextvars.Context().run(
+            lambda: make(self._work(), name="holdfast-committer")
+        )
 
     async def close(self) -> None:
         """Writes what is queued, then stops."""

@@ -1,12 +1,13 @@
 """Where in a run the code is: the scope that names what it does next.
 
-A key is the path of scopes down to a call, and the call's own name with a counter: `/review@0/ask#2` is
-the third `ask` of the first task that runs `review`. Tasks, threads and step bodies are scopes of their
-own, so that parallel branches count for themselves and get the same keys on replay, whatever order they
-run in. A part of a path with `#` is a step, one with `@` a task or thread.
+A key is the path of scopes down to a call, and the call's own name with a counter:
+`/review@0/ask#2` is the third `ask` of the first task that runs `review`. Tasks, threads and step
+bodies are scopes of their own, so that parallel branches count for themselves and get the same keys
+on replay, whatever order they run in. A part of a path with `#` is a step, one with `@` a task or
+thread.
 
-Keys are stable as long as the code asks for the same things in the same order *within each scope*; they
-know nothing of the order between scopes.
+Keys are stable as long as the code asks for the same things in the same order *within each scope*;
+they know nothing of the order between scopes.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ class Claim:
 
 current: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("holdfast", default=None)
 
-# `asyncio.to_thread` enters the caller's context inside the thread, so that the context variable alone
-# would give every thread of a task the task's own scope. The submission's scope is kept here.
+# `asyncio.to_thread` enters the caller's context inside the thread, so that the context variable
+# alone would give every thread of a task the task's own scope. The submission's scope is kept here.
 _submission = threading.local()
 
 

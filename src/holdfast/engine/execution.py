@@ -1,8 +1,9 @@
 """One run in memory: from its claim until it ends, suspends or is taken over.
 
-Everything here happens on the event loop's thread. An Execution decides *when* things may happen; what is
-recorded is the Journal's business, who is delivered to is the Frames'. It guarantees nothing once `closed`:
-code of the run that goes on regardless gets `Suspended` from every further durable call.
+Everything here happens on the event loop's thread. An Execution decides *when* things may happen;
+what is recorded is the Journal's business, who is delivered to is the Frames'. It guarantees
+nothing once `closed`: code of the run that goes on regardless gets `Suspended` from every further
+durable call.
 """
 
 from __future__ import annotations
@@ -183,7 +184,11 @@ class Execution:
             entry = self.root.order[0]
             self.halt(
                 Status.PARKED,
-                str(self.journal.diverged("the end of the workflow", f"{entry.key} was recorded next")),
+                str(
+                    self.journal.diverged(
+                        "the end of the workflow", f"{entry.key} was recorded next"
+                    )
+                ),
             )
             return
         if isinstance(then, End):
@@ -233,7 +238,8 @@ class Execution:
     # The gate before every effect
 
     async def may_start(self, frame: Frame) -> None:
-        """Returns when a new effect may begin: the replay is over, everything before it is durable."""
+        """Returns when a new effect may begin: the replay is over, everything before it is
+        durable."""
         while True:
             if self.closed:
                 raise Suspended
@@ -348,7 +354,8 @@ class Execution:
         self.host.rested(self)
 
     def reconsider(self) -> None:
-        """Something began to wait: perhaps now the whole run does. Asked outside of its own handles."""
+        """Something began to wait: perhaps now the whole run does. Asked outside of its own
+        handles."""
         self.host.hooks.soon(rest.consider, self)
 
     def starved(self) -> None:
@@ -365,8 +372,12 @@ class Execution:
             self.starved()
             return
         if self.root.held or self.root.asked or self.root.arrived:
-            asked = ", ".join(wait.claim.key for wait in self.waits) or "something that is not recorded"
-            error = self.journal.diverged(asked, f"{entry.key} was recorded, and nobody asks for it")
+            asked = (
+                ", ".join(wait.claim.key for wait in self.waits) or "something that is not recorded"
+            )
+            error = self.journal.diverged(
+                asked, f"{entry.key} was recorded, and nobody asks for it"
+            )
             self.halt(Status.PARKED, str(error))
             self.evict()
             return
@@ -379,7 +390,8 @@ class Execution:
         self.starved()
 
     def spins(self) -> None:
-        """The body keeps itself busy (`while ...: await asyncio.sleep(0)`), so nothing gets through."""
+        """The body keeps itself busy (`while ...: await asyncio.sleep(0)`), so nothing gets
+        through."""
         self.root.spun = 0
         where = rest.location(asyncio.current_task(self.loop) or self.task)
         error = BodySpins(
@@ -480,7 +492,9 @@ class Execution:
 
     def interrupt(self, kind: Kind, mail: int | None = None) -> None:
         """Cancels the body, by a journaled completion like any other."""
-        wait = Wait(kind, rest.interrupt_claim(self.root, kind), _Interrupt(self, kind), decode=_nothing)
+        wait = Wait(
+            kind, rest.interrupt_claim(self.root, kind), _Interrupt(self, kind), decode=_nothing
+        )
         recorded = self.journal.logs[""].completions.get(wait.claim.key)
         if recorded is not None and self.root.order:
             return
@@ -499,7 +513,8 @@ class Execution:
 
 
 def chapter_path(chapter: int) -> str:
-    """Where the body's keys begin: anew after each snapshot, so that they agree with a restart from it."""
+    """Where the body's keys begin: anew after each snapshot, so that they agree with a restart from
+    it."""
     return f"/~{chapter}" if chapter else ""
 
 

@@ -1,13 +1,14 @@
 """One body, the workflow's or a step's, and the discipline under which things are delivered to it.
 
-asyncio is deterministic but for the order in which completions arrive. So they are handed to a frame one
-at a time: deliver one, let the frame's tasks run until all are blocked, deliver the next. Live, the order
-of delivery is journaled; on replay, the journal's order is followed. Whether a frame is quiet is known
-and not guessed: every handle the loop holds for it is counted (see loop.py).
+asyncio is deterministic but for the order in which completions arrive. So they are handed to a
+frame one at a time: deliver one, let the frame's tasks run until all are blocked, deliver the next.
+Live, the order of delivery is journaled; on replay, the journal's order is followed. Whether a
+frame is quiet is known and not guessed: every handle the loop holds for it is counted (see
+loop.py).
 
-The root frame (the workflow's body) is strict: what it does must follow from what was delivered to it.
-A step's body does real I/O in real time, so its frame is lenient: when a recorded entry is not asked for
-in a while, others may pass it.
+The root frame (the workflow's body) is strict: what it does must follow from what was delivered to
+it. A step's body does real I/O in real time, so its frame is lenient: when a recorded entry is not
+asked for in a while, others may pass it.
 """
 
 from __future__ import annotations
@@ -162,7 +163,8 @@ class Frame:
             self.pump()
 
     def pump(self) -> None:
-        """The frame is quiet: deliver what is next. A delivery that wakes nobody is followed by another."""
+        """The frame is quiet: deliver what is next. A delivery that wakes nobody is followed by
+        another."""
         if self._pumping or self.run.closed or self.run.suspending:
             return
         if self.outer is not None and not self.outer.ready and self.outer.bodies:
@@ -185,8 +187,8 @@ class Frame:
             self._pumping = False
 
     def _unwinding(self) -> bool:
-        """Is a step that this frame cancelled still on its way out? On replay it is out at once, so nothing
-        else may be delivered in between."""
+        """Is a step that this frame cancelled still on its way out? On replay it is out at once, so
+        nothing else may be delivered in between."""
         bodies = self.bodies
         return bool(bodies) and any(task.cancelling() > n for task, n in bodies.items())
 

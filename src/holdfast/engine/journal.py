@@ -1,9 +1,9 @@
 """The heart: what a run's journal holds, and how it grows.
 
 Three things happen here. `find` looks a claimed key up, and refuses to go on when the code asks for
-something else than was recorded. `append` gives an entry the next sequence number: dense, so that a claim
-by another worker takes the number a superseded one would write, and fences it. `take` hands what is not yet
-durable to the committer; at most one batch of a run is under way.
+something else than was recorded. `append` gives an entry the next sequence number: dense, so that a
+claim by another worker takes the number a superseded one would write, and fences it. `take` hands
+what is not yet durable to the committer; at most one batch of a run is under way.
 
 The journal does not decide when things are delivered (frame.py) and does no I/O (commit.py).
 """
@@ -117,7 +117,8 @@ class Journal:
     # Claim and look up
 
     def find(self, claim: Claim, kind: Kind, digest: bytes | None = None) -> Entry | None:
-        """The recorded completion of this call, if there is one; Diverged if it is another call's."""
+        """The recorded completion of this call, if there is one; Diverged if it is another
+        call's."""
         frame = claim.scope.frame
         log = self.logs.get(frame.key)
         if log is None:
@@ -134,8 +135,8 @@ class Journal:
         if digest is not None and entry.digest is not None and digest != entry.digest:
             if frame.is_root:
                 raise self.diverged(claim.key, "it was recorded with other arguments")
-            # A step's body does real work and may ask for other things when it is re-entered; what was
-            # recorded for other arguments is then not its answer.
+            # A step's body does real work and may ask for other things when it is re-entered; what
+            # was recorded for other arguments is then not its answer.
             del log.completions[claim.key]
             if frame.order and entry in frame.order:
                 frame.order.remove(entry)

@@ -1,16 +1,18 @@
 """What is wrapped on the event loop, so that plain asyncio code can be replayed.
 
-- `call_soon`: handles whose context belongs to a run are counted, so that it is known when the run is quiet.
+- `call_soon`: handles whose context belongs to a run are counted, so that it is known when the run
+is quiet.
 - the task factory: a task made inside a run gets a scope of its own, when it is made.
-- `call_at`, `call_later`: in a workflow's body these are durable timers, and with them `asyncio.sleep`,
-  `asyncio.timeout` and `wait_for`. In a step's body time is real.
-- `time`: in a workflow's body it stands still between completions. `asyncio.timeout` compares it with its
-  deadline, and would otherwise behave differently when the process was slow.
-- `run_in_executor`: work sent to a thread gets a scope of its own; a sync step sent there is a step.
+- `call_at`, `call_later`: in a workflow's body these are durable timers, and with them
+`asyncio.sleep`,   `asyncio.timeout` and `wait_for`. In a step's body time is real.
+- `time`: in a workflow's body it stands still between completions. `asyncio.timeout` compares it
+with its   deadline, and would otherwise behave differently when the process was slow.
+- `run_in_executor`: work sent to a thread gets a scope of its own; a sync step sent there is a
+step.
 
-Wrapped are the loop *instance*'s methods, chained to what was there and put back at the end. Code outside
-of runs pays one context look-up per call. What wakes a run from elsewhere (raw sockets, other threads'
-`call_soon_threadsafe`) is not journaled: it happens again on replay.
+Wrapped are the loop *instance*'s methods, chained to what was there and put back at the end. Code
+outside of runs pays one context look-up per call. What wakes a run from elsewhere (raw sockets,
+other threads' `call_soon_threadsafe`) is not journaled: it happens again on replay.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ _WRAPPED = ("call_soon", "call_later", "call_at", "run_in_executor", "time")
 
 
 class Timers(Protocol):
-    """Makes durable timers and runs thread work for a workflow's body; see wait.py and thread.py."""
+    """Makes durable timers and runs thread work for a workflow's body; see wait.py and
+    thread.py."""
 
     def timer(
         self,
@@ -48,7 +51,8 @@ class Timers(Protocol):
 
 
 class CountedHandle:
-    """A handle the loop holds for a run. It counts down once: when it has run, or when cancelled."""
+    """A handle the loop holds for a run. It counts down once: when it has run, or when
+    cancelled."""
 
     __slots__ = ("_args", "_callback", "_handle", "_hooks", "_open", "frame")
 
@@ -192,8 +196,8 @@ class LoopHooks:
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> asyncio.TimerHandle:
-        """The loop's own, in real time, whoever asks: called outside of any run, so that what it calls
-        in turn (`time`, `call_at`) does not take it for the run's."""
+        """The loop's own, in real time, whoever asks: called outside of any run, so that what it
+        calls in turn (`time`, `call_at`) does not take it for the run's."""
         if context is None:
             context = contextvars.copy_context()
         outside = contextvars.Context()
@@ -218,7 +222,8 @@ class LoopHooks:
         else:
             context = contextvars.copy_context()
             context.run(current.set, own)
-            # A factory of somebody else's may not know `context=`; a task copies the one it is made in.
+            # A factory of somebody else's may not know `context=`; a task copies the one it is made
+            # in.
             kwargs.pop("context", None)
             task = context.run(functools.partial(make, loop, coro, **kwargs))
         where.frame.run.add_task(task)

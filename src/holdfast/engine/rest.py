@@ -1,8 +1,8 @@
 """When a run that only waits leaves memory, and how its tasks are unwound then.
 
-A run may leave when its body is quiet, no step is at work and no thread is busy: all that its tasks await
-are durable waits. Whether a task awaits plain I/O cannot be known for sure (a socket and an asyncio.Event
-both look like a bare future), so in case of doubt the run stays in memory for longer.
+A run may leave when its body is quiet, no step is at work and no thread is busy: all that its tasks
+await are durable waits. Whether a task awaits plain I/O cannot be known for sure (a socket and an
+asyncio.Event both look like a bare future), so in case of doubt the run stays in memory for longer.
 """
 
 from __future__ import annotations
@@ -102,9 +102,7 @@ def _only_waits(run: Execution) -> bool:
     return all(_is_clear(task, durable, run.tasks) for task in run.tasks if not task.done())
 
 
-def _is_clear(
-    task: asyncio.Task[Any], durable: set[Any], tasks: set[asyncio.Task[Any]]
-) -> bool:
+def _is_clear(task: asyncio.Task[Any], durable: set[Any], tasks: set[asyncio.Task[Any]]) -> bool:
     awaited = getattr(task, "_fut_waiter", None)
     if awaited is None:
         return False  # about to run

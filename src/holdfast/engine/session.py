@@ -1,7 +1,8 @@
-"""Sessions: keyed state and a list of messages that outlive a run, with one run at a time writing them.
+"""Sessions: keyed state and a list of messages that outlive a run, with one run at a time writing
+them.
 
-Changes are committed with the entries of the run that made them. What a run reads is remembered, so that it
-reads the same on replay, although the store may be ahead by then.
+Changes are committed with the entries of the run that made them. What a run reads is remembered, so
+that it reads the same on replay, although the store may be ahead by then.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from holdfast.types import Kind
 
 
 class Session:
-    """The session of the running run, with its state as it was when the run began, and its own changes."""
+    """The session of the running run, with its state as it was when the run began, and its own
+    changes."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,7 +68,8 @@ def session() -> Session:
     if opened is None:
         opened = run.state["session"] = Session(name)
         stored, messages = run.session_data
-        # The state is remembered; of the messages, which are never changed, only how many there were.
+        # The state is remembered; of the messages, which are never changed, only how many there
+        # were.
         state, count = remembered("session", lambda: (stored, len(messages)))
         what = f"session {name!r}"
         opened._state = {key: codec.decode(value, what=what) for key, value in state.items()}

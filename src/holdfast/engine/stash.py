@@ -5,8 +5,8 @@
         state = await turn(state)
         holdfast.stash(state)
 
-After a crash the body starts from its beginning, `recovered()` gives the last snapshot, and steps completed
-since then are replayed. What the code did before the snapshot is forgotten.
+After a crash the body starts from its beginning, `recovered()` gives the last snapshot, and steps
+completed since then are replayed. What the code did before the snapshot is forgotten.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from holdfast.types import Kind
 
 
 def stash(value: object) -> None:
-    """Takes a snapshot. Only the workflow's own body may, while no other of its tasks is under way."""
+    """Takes a snapshot. Only the workflow's own body may, while no other of its tasks is under
+    way."""
     where = required_scope("stash()")
     on_loop(where, lambda: _stash(where, value))
 

@@ -1,9 +1,9 @@
 """Threads of a run: sync steps, `def` workflows, and plain work sent to an executor.
 
-A thread makes a durable call by asking the event loop to do it and blocking until that is done. A sync step's
-body runs in the thread that called it, so that thread-local things (connections, loggers) are where it
-expects them. Threads cannot be stopped: one that is busy when its run leaves memory goes on until its next
-durable call, which raises Suspended.
+A thread makes a durable call by asking the event loop to do it and blocking until that is done. A
+sync step's body runs in the thread that called it, so that thread-local things (connections,
+loggers) are where it expects them. Threads cannot be stopped: one that is busy when its run leaves
+memory goes on until its next durable call, which raises Suspended.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ class _Job:
 
 
 def portal(where: Scope, call: Callable[[InThread], Coroutine[Any, Any, Any]]) -> Any:
-    """Called in a thread: runs `call` as part of the run, on its event loop, and returns its result."""
+    """Called in a thread: runs `call` as part of the run, on its event loop, and returns its
+    result."""
     run = where.frame.run
     if run.closed:
         raise Suspended
@@ -74,8 +75,8 @@ def _enter(
         return future
 
     async def bracketed() -> Any:
-        # The thread counts as busy again in the very step in which the call ends: there is no gap in which
-        # the run would look idle.
+        # The thread counts as busy again in the very step in which the call ends: there is no gap
+        # in which the run would look idle.
         try:
             return await call(in_thread)
         finally:
@@ -144,7 +145,9 @@ def submit(
         in_thread = functools.partial(hooks.run_in_executor, executor)
         return run.loop.create_task(step.invoke(where.claim(step.name), args, kwargs, in_thread))
     own = where.branch(_name(func))
-    work = functools.partial(_in_submission, where, own, contextvars.copy_context(), func, args, kwargs)
+    work = functools.partial(
+        _in_submission, where, own, contextvars.copy_context(), func, args, kwargs
+    )
     run.threads += 1
     real: asyncio.Future[Any] = hooks.run_in_executor(executor, work)
     if where.frame.key:
@@ -156,7 +159,8 @@ def submit(
 def _journaled(
     run: Execution, where: Scope, own: Scope, real: asyncio.Future[Any]
 ) -> asyncio.Future[Any]:
-    """Plain work runs again on replay; when it came back, relative to the rest, is in the journal."""
+    """Plain work runs again on replay; when it came back, relative to the rest, is in the
+    journal."""
     claim = where.claim(f"thread:{own.path.rpartition('/')[2]}")
     future: asyncio.Future[Any] = run.loop.create_future()
     wait = Wait(Kind.THREAD, claim, future, decode=lambda _: real.result(), label="a thread")
@@ -172,9 +176,7 @@ def _journaled(
             consume(real)
             return
         if recorded is None:
-            run.arrive(
-                Entry(0, Kind.THREAD, claim.key, run.tick(), position=claim.position), wait
-            )
+            run.arrive(Entry(0, Kind.THREAD, claim.key, run.tick(), position=claim.position), wait)
         elif not where.frame.ready:
             where.frame.pump()
 

@@ -39,8 +39,8 @@ def uuid4() -> uuid.UUID:
 
 
 def once(fn: Callable[[], T], /, *, name: str | None = None) -> T:
-    """Calls `fn` once in the run's life and remembers what it returned. For quick, local things; what takes
-    time or can fail is a step."""
+    """Calls `fn` once in the run's life and remembers what it returned. For quick, local things;
+    what takes time or can fail is a step."""
     return remembered(name or getattr(fn, "__name__", "once"), fn, codec.hints(fn)[1])
 
 
@@ -50,16 +50,16 @@ def remembered(name: str, make: Callable[[], T], annotation: Any = None) -> T:
         return make()
     claim = where.claim(name)
     if asyncio._get_running_loop() is where.frame.run.loop:
-        return _remembered(where, claim, make, annotation)
+        return remembered_as(where, claim, make, annotation)
 
     async def call(_: object) -> T:
-        return _remembered(where, claim, make, annotation)
+        return remembered_as(where, claim, make, annotation)
 
     result: T = portal(where, call)
     return result
 
 
-def _remembered(where: Scope, claim: Claim, make: Callable[[], T], annotation: Any) -> T:
+def remembered_as(where: Scope, claim: Claim, make: Callable[[], T], annotation: Any) -> T:
     run = where.frame.run
     if run.closed:
         raise Suspended

@@ -207,8 +207,8 @@ def _make(fn: Callable[..., Any], options: dict[str, Any]) -> Workflow[Any, Any]
 def remote(name: str) -> _Decorate:
     """A workflow that another codebase serves, known here by its name and a stub's signature:
 
-        @holdfast.remote("billing.charge")
-        async def charge(customer: str, cents: int) -> str: ...
+    @holdfast.remote("billing.charge")
+    async def charge(customer: str, cents: int) -> str: ...
     """
     return _Decorate({"name": name, "is_remote": True})
 

@@ -1,8 +1,9 @@
 """A worker's right to execute, renewed from a thread of its own.
 
-The thread also watches the event loop: a worker that is alive but hangs is reported with its stack, and its
-runs are handed on. The lease is counted from before a renewal was sent, so this side always thinks it ends
-no later than the store does; a worker that cannot renew in time stops starting steps before it ends.
+The thread also watches the event loop: a worker that is alive but hangs is reported with its stack,
+and its runs are handed on. The lease is counted from before a renewal was sent, so this side always
+thinks it ends no later than the store does; a worker that cannot renew in time stops starting steps
+before it ends.
 """
 
 from __future__ import annotations
@@ -56,9 +57,7 @@ class Lease:
         self._keeper.close()
 
     def holds(self) -> bool:
-        held = not self._stop.is_set() and (
-            time.monotonic() < self._until - self._seconds * MARGIN
-        )
+        held = not self._stop.is_set() and (time.monotonic() < self._until - self._seconds * MARGIN)
         if not held:
             self._lapsed = True
         return held
@@ -94,7 +93,9 @@ class Lease:
             return False
         frame = sys._current_frames().get(self._loop_thread)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else "(no stack)"
-        log.error("the event loop has been blocked for %.1f s; its runs are handed on:\n%s", silent, stack)
+        log.error(
+            "the event loop has been blocked for %.1f s; its runs are handed on:\n%s", silent, stack
+        )
         try:
             self._keeper.hand_back(f"blocked for {silent:.1f} s:\n{stack}")
         except StoreError as error:

@@ -1,8 +1,8 @@
 """Notices that other workers died, and frees their runs.
 
-Deaths on this host are told by the operating system the moment they happen; silence (a stopped process, a
-lost machine) by the lease. Several workers may reap the same dead one: the store sees to it that it counts
-once.
+Deaths on this host are told by the operating system the moment they happen; silence (a stopped
+process, a lost machine) by the lease. Several workers may reap the same dead one: the store sees to
+it that it counts once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ class Reaper:
             if self._worker.store.is_dead(row) or row.lease_left_seconds <= 0:
                 await self._reap(row)
             elif row.id not in self._watched:
-                self._watched[row.id] = self._worker.store.watch(row, lambda row=row: self._died(row))
+                self._watched[row.id] = self._worker.store.watch(
+                    row, lambda row=row: self._died(row)
+                )
 
     def _died(self, row: WorkerRow) -> None:
         stop = self._watched.pop(row.id, None)

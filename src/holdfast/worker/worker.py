@@ -1,7 +1,7 @@
 """A worker: claims runs that can go on and executes them, as many at once as it has room for.
 
-It never polls while nothing happens, but for a slow jittered look behind the notifications. It promises no
-fairness between workflows.
+It never polls while nothing happens, but for a slow jittered look behind the notifications. It
+promises no fairness between workflows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.engine import hosts
 from holdfast.engine.commit import Committer
 from holdfast.engine.execution import Execution, Settings
 from holdfast.engine.loop import LoopHooks, hook, unhook
-from holdfast.engine.wait import BodyTimers
+from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import RunOptions, Workflow
 from holdfast.errors import IdReused, StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
@@ -226,7 +226,9 @@ class Worker:
         new = new_run(workflow, payload, self.clock, RunOptions(id=id, **options))
         started = await self.start(new)
         if started.row.digest != new.digest:
-            raise IdReused(f"run {id!r} exists already, started with other arguments; use another id")
+            raise IdReused(
+                f"run {id!r} exists already, started with other arguments; use another id"
+            )
 
     async def _read_session(self, session: str) -> tuple[dict[str, bytes], list[bytes]]:
         messages = await self.store.session_messages(session)

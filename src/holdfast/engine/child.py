@@ -1,0 +1,78 @@
+"""Child runs: runs of their own, awaited by the one that started them, or going their own way."""
+
+from __future__ import annotations
+
+from typing import Any, ParamSpec, TypeVar
+
+from holdfast import codec
+from holdfast.engine.context import Scope, scope
+from holdfast.engine.step import step
+from holdfast.engine.value import uuid4
+from holdfast.engine.wait import Waitable, external, on_loop, required_scope
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import RunCancelled, RunFailed
+from holdfast.types import Entry, Kind
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Child(Waitable[R]):
+    """A run of its own, started by this one and awaited by it."""
+
+    def __init__(self, where: Scope, workflow: Workflow[Any, R], args: Any, kwargs: Any) -> None:
+        run = where.frame.run
+        self._workflow = workflow
+        self._claim = where.claim(f"child:{workflow.name}")
+        self._input = workflow.encode_input(args, kwargs)
+        self.id = workflow.options.id or f"{run.row.id}{self._claim.key}"
+        if not workflow.options.id and run.row.generation > 1:
+            self.id = f"{run.row.id}~{run.row.generation}{self._claim.key}"
+
+    async def _wait(self) -> R:
+        run = self._claim.scope.frame.run
+
+        async def start() -> None:
+            await run.may_start(self._claim.scope.frame)
+            await run.host.start_child(run, self._claim.key, self.id, self._workflow, self._input)
+
+        value: R = await external(
+            self._claim,
+            Kind.CHILD,
+            self._decode,
+            label=f"the child run {self.id!r}",
+            mail_name=self._claim.key,
+            before=start,
+        )
+        return value
+
+    def _decode(self, entry: Entry) -> R:
+        if not entry.failed:
+            value: R = self._workflow.decode_result(entry.output, self.id)
+            return value
+        if entry.output is None:
+            raise RunCancelled(f"the child run {self.id!r} was cancelled")
+        error = codec.decode_error(entry.output)
+        raise RunFailed(f"the child run {self.id!r} failed: {error}") from error
+
+
+def child(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
+    """Starts a run of another workflow and waits for its result; its death is not this run's."""
+    where = required_scope("child()")
+    return on_loop(where, lambda: Child(where, workflow, args, kwargs))
+
+
+@step(name="start")
+async def _start(id: str, workflow: str, payload: bytes, options: dict[str, Any]) -> str:
+    where = scope()
+    assert where is not None
+    await where.frame.run.host.start_detached(id, workflow, payload, options)
+    return id
+
+
+async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str:
+    """Starts a run that goes its own way, and returns its id; started once, whatever dies."""
+    required_scope("start()")
+    payload = workflow.encode_input(args, kwargs)
+    id = workflow.options.id or str(uuid4())
+    return await _start(id, workflow.name, payload, workflow.options.given())

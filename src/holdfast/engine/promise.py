@@ -1,0 +1,90 @@
+"""Promises: values that somebody outside of the run gives; approvals are promises for a
+decision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeVar, overload
+
+from holdfast import codec
+from holdfast.engine.context import Scope
+from holdfast.engine.wait import Waitable, external, on_loop, required_scope
+from holdfast.errors import PromiseReused
+from holdfast.types import Entry, Kind, PromiseRow
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The answer to an approval."""
+
+    approved: bool
+    by: str | None = None
+    comment: str | None = None
+
+
+codec.register(Decision, name="decision")
+
+
+class Promise(Waitable[T]):
+    """A value that somebody outside of the run gives: `app.resolve(run_id, name, value)`."""
+
+    def __init__(self, where: Scope, name: str, annotation: Any, kind: Any, prompt: Any) -> None:
+        run = where.frame.run
+        self.name = name
+        self._claim = where.claim(f"{kind}:{name}")
+        self._annotation = annotation
+        self._value: list[T] = []
+        self._kind = kind
+        other = run.promises.setdefault(name, self._claim.key)
+        if other != self._claim.key:
+            raise PromiseReused(
+                f"run {run.row.id!r} opened the {kind} {name!r} twice, at {other} and {self._claim.key}: "
+                "an answer to one would be taken for the other's; give each its own name"
+            )
+        what = f"the prompt of {kind} {name!r} in run {run.row.id!r}"
+        row = PromiseRow(
+            run.row.key,
+            name,
+            self._claim.key,
+            kind,
+            codec.describe(annotation),
+            None if prompt is None else codec.encode(prompt, what=what),
+            run.tick(),
+        )
+        run.announce(row)
+
+    async def _wait(self) -> T:
+        if not self._value:
+            label = f"the {self._kind} {self.name!r}"
+            decode = self._decode
+            self._value.append(
+                await external(self._claim, Kind.PROMISE, decode, label=label, mail_name=self.name)
+            )
+        return self._value[0]
+
+    def _decode(self, entry: Entry) -> T:
+        what = f"the answer to {self._kind} {self.name!r}"
+        value: T = codec.decode(entry.output or b"null", self._annotation, what=what)
+        return value
+
+
+def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise[Any]:
+    where = required_scope(f"{kind}()")
+    return on_loop(where, lambda: Promise(where, name, annotation, kind, prompt))
+
+
+@overload
+def promise(name: str, type: type[T], /) -> Promise[T]: ...
+@overload
+def promise(name: str, /) -> Promise[Any]: ...
+def promise(name: str, type: Any = None, /) -> Promise[Any]:
+    """A value to be given from outside. It can be given before it is awaited; the first answer
+    stands."""
+    return _make_promise(name, type, "promise", None)
+
+
+def approval(name: str, prompt: object = None, /) -> Promise[Decision]:
+    """A promise for somebody's decision; `prompt` is what they are shown."""
+    return _make_promise(name, Decision, "approval", prompt)

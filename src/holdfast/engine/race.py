@@ -1,0 +1,63 @@
+"""Races: the first of several waits, by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from datetime import timedelta
+from typing import Any
+
+from holdfast.engine.thread import portal
+from holdfast.engine.timer import Timer
+from holdfast.engine.wait import Waitable, blocks_here, required_scope
+from holdfast.errors import BadValue
+
+
+class Race(Waitable[tuple[str, Any]]):
+    def __init__(self, contenders: dict[str, Any]) -> None:
+        self._contenders = contenders
+
+    async def _wait(self) -> tuple[str, Any]:
+        tasks = {name: asyncio.ensure_future(_entered(c)) for name, c in self._contenders.items()}
+        try:
+            await asyncio.wait(tasks.values(), return_when=asyncio.FIRST_COMPLETED)
+            winner = next(name for name, task in tasks.items() if task.done())
+        finally:
+            losers = [task for task in tasks.values() if not task.done()]
+            for task in losers:
+                task.cancel()
+            if losers:
+                await asyncio.wait(losers)
+        return winner, tasks[winner].result()
+
+
+async def _entered(contender: Any) -> Any:
+    return await contender
+
+
+def race(**contenders: Awaitable[Any] | timedelta) -> Race:
+    """Waits for the first of several things: `name, value = await race(answer=...,
+    late=sleep(...))`.
+
+    Losing steps are cancelled, losing promises stay open, losing child runs go on.
+    """
+    if not contenders:
+        raise BadValue("race() needs at least one contender")
+    where = required_scope("race()")
+
+    def entered() -> Race:
+        return Race(
+            {
+                name: Timer(where, c) if isinstance(c, timedelta) else c
+                for name, c in contenders.items()
+            }
+        )
+
+    if not blocks_here(where):
+        return entered()
+
+    async def call(_: object) -> Any:
+        return await entered()
+
+    outcome: Race = portal(where, call)
+    return outcome
