@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from holdfast.clock import Micros, SystemClock
+from holdfast.clock import Micros
 from holdfast.errors import NotOpen
 from holdfast.store import (
     host,
@@ -193,9 +193,7 @@ class SQLiteStore:
             self._liveness.unlink(worker.id)
             raise
         self._keepers[worker.id] = own
-        return sqlite_workers.LeaseKeeper(
-            own, worker, lambda: self._close_keeper(worker.id), SystemClock().now
-        )
+        return sqlite_workers.LeaseKeeper(own, worker, lambda: self._close_keeper(worker.id))
 
     def _connect_keeper(self) -> Writer:
         # A lease does not outlive the boot, so its renewal need not reach the disk.
@@ -209,8 +207,7 @@ class SQLiteStore:
         self._liveness.release(worker)
 
     async def deregister(self, worker: WorkerId) -> None:
-        now = SystemClock().now()
-        await self._writer.run(lambda db: sqlite_workers.deregister(db, worker, now))
+        await self._writer.run(lambda db: sqlite_workers.deregister(db, worker))
         self._close_keeper(worker)
         self._liveness.unlink(worker)
 

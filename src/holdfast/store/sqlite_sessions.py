@@ -80,4 +80,5 @@ def pass_on(db: Db, session: str | None, now: Micros) -> None:
 
 def took(db: Db, run: RunKey, session: str) -> None:
     """The run was claimed: its awaited children may go on beside it."""
-    db.execute(SQL["unblock_heirs"], (run, session))
+    if db.execute(SQL["unblock_heirs"], (run, session)).rowcount:
+        db.news = True

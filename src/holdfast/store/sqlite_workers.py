@@ -47,8 +47,8 @@ def _worker_row(row: Row) -> WorkerRow:
     return WorkerRow(id, name, pid, process_started, started_at, lease_seconds, left, note)
 
 
-def deregister(db: Db, worker: WorkerId, now: Micros) -> None:
-    if db.execute(SQL["release_all"], (now, worker)).rowcount:
+def deregister(db: Db, worker: WorkerId) -> None:
+    if db.execute(SQL["release_all"], (worker,)).rowcount:
         db.news = True
     db.execute(SQL["delete_worker"], (worker,))
 
@@ -65,7 +65,7 @@ def reap(db: Db, worker: WorkerId, now: Micros, dead: bool) -> Reaped | None:
     return Reaped(row, runs, quarantined)
 
 
-def free(db: Db, worker: WorkerId, now: Micros) -> tuple[list[RunId], list[RunId]]:
+def free(db: Db, worker: WorkerId, now: Micros | None) -> tuple[list[RunId], list[RunId]]:
     """Frees a worker's runs, and quarantines those that keep killing theirs."""
     runs: list[RunId] = []
     quarantined: list[RunId] = []
@@ -93,12 +93,10 @@ class LeaseKeeper:
         writer: Writer,
         worker: WorkerRow,
         on_close: Callable[[], None],
-        now: Callable[[], Micros],
     ) -> None:
         self._writer = writer
         self._worker = worker
         self._on_close = on_close
-        self._now = now
 
     def renew(self) -> bool:
         # Counted from before the wait for the lock, so that we never believe in a longer lease
@@ -114,7 +112,7 @@ class LeaseKeeper:
 
     def _hand_back_in(self, note: str) -> Callable[[Db], int]:
         def work(db: Db) -> int:
-            runs, quarantined = free(db, self._worker.id, self._now())
+            runs, quarantined = free(db, self._worker.id, None)
             db.execute(SQL["note_worker"], (note, self._worker.id))
             return len(runs) + len(quarantined)
 

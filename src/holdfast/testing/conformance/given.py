@@ -126,6 +126,10 @@ async def do(store: Store, operation: Append) -> Appended | Refused:
     return outcome
 
 
+def promise(run: RunRow, name: str) -> PromiseRow:
+    return PromiseRow(run.key, name, f"/promise:{name}#0", "promise", "str", b"ask", NOW)
+
+
 async def row(store: Store, id: str) -> RunRow:
     found = await store.get(id)
     assert found is not None, f"there is no run {id!r}"

@@ -41,16 +41,19 @@ SELECT r.key, r.id, r.strikes, EXISTS (
 FROM runs r WHERE r.owner = ? ORDER BY r.key;
 
 -- name: free
--- Makes a dead worker's run claimable.
-UPDATE runs SET status = 'pending', owner = NULL, ready_at = ?1, strikes = ?2, updated_at = ?1
+-- Makes a dead worker's run claimable; without a time, as of its last change.
+UPDATE runs
+SET status = 'pending', owner = NULL, ready_at = coalesce(?1, updated_at), strikes = ?2,
+    updated_at = coalesce(?1, updated_at)
 WHERE key = ?3;
 
 -- name: quarantine
 -- Stops a run that keeps killing its workers.
 UPDATE runs
-SET status = 'quarantined', owner = NULL, ready_at = NULL, updated_at = ?1, strikes = ?2, reason = ?3
+SET status = 'quarantined', owner = NULL, ready_at = NULL, strikes = ?2, reason = ?3,
+    updated_at = coalesce(?1, updated_at)
 WHERE key = ?4;
 
 -- name: release_all
--- Hands back all runs of a worker that leaves.
-UPDATE runs SET status = 'pending', owner = NULL, ready_at = ?1, updated_at = ?1 WHERE owner = ?2;
+-- Hands back all runs of a worker that leaves, claimable as of their last change.
+UPDATE runs SET status = 'pending', owner = NULL, ready_at = updated_at WHERE owner = ?;

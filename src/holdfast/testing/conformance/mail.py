@@ -1,0 +1,104 @@
+"""The inbox: order, first answers, and what mail does to a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import AlreadyEnded, AlreadyResolved, UnknownRun
+from holdfast.store.base import End, Store, Suspend
+from holdfast.testing.conformance.given import (
+    NOW,
+    SECOND,
+    append,
+    claim,
+    claim_ids,
+    do,
+    promise,
+    start,
+    started_and_claimed,
+    step,
+    worker,
+)
+from holdfast.types import MailKind, Status
+
+
+class Posting:
+    async def test_mail_is_read_in_order_of_arrival(self, store: Store) -> None:
+        one, two = await start(store, "one"), await start(store, "two")
+        posted = [
+            await store.post(id, MailKind.MESSAGE, "", text, NOW)
+            for id, text in (("one", b"1"), ("two", b"2"), ("one", b"3"))
+        ]
+        assert await store.mail([(two.key, 0), (one.key, 0)]) == posted
+        assert await store.mail([(one.key, posted[0].id), (two.key, posted[1].id)]) == [posted[2]]
+        assert await store.mail([(one.key, posted[2].id)]) == []
+        assert await store.mail([]) == []
+
+    async def test_the_first_answer_to_a_promise_stands(self, store: Store) -> None:
+        run = await start(store, "run")
+        await store.post("run", MailKind.PROMISE, "ok", b"yes", NOW)
+        with pytest.raises(AlreadyResolved):
+            await store.post("run", MailKind.PROMISE, "ok", b"no", NOW)
+        await store.post("run", MailKind.PROMISE, "other", b"no", NOW)
+        payloads = [mail.payload for mail in await store.mail([(run.key, 0)])]
+        assert payloads == [b"yes", b"no"]
+
+    async def test_an_answered_promise_shows_as_answered(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await store.post("run", MailKind.PROMISE, "early", b"yes", NOW)
+        opened = [promise(run, "early"), promise(run, "late")]
+        await do(store, append(run, step(2), promises=opened))
+        shown = {p.name: p for p in await store.promises(run.key)}
+        assert shown["late"] == opened[1]
+        assert (shown["early"].resolved, shown["late"].resolved) == (True, False)
+        await store.post("run", MailKind.PROMISE, "late", b"yes", NOW)
+        assert all(p.resolved for p in await store.promises(run.key))
+
+    async def test_a_promise_opened_again_stays_answered(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, step(2), promises=[promise(run, "ok")]))
+        await store.post("run", MailKind.PROMISE, "ok", b"yes", NOW)
+        await do(store, append(run, step(3), promises=[promise(run, "ok")]))
+        (shown,) = await store.promises(run.key)
+        assert shown.resolved
+
+    @pytest.mark.parametrize("kind", [MailKind.CANCEL, MailKind.PAUSE])
+    async def test_cancel_and_pause_are_posted_once(self, store: Store, kind: MailKind) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        first = await store.post("run", kind, "", None, NOW)
+        assert await store.post("run", kind, "again", None, NOW + 1) == first
+        assert await store.mail([(run.key, 0)]) == [first]
+
+    async def test_cancel_wakes_waiting_and_halted_runs(self, store: Store) -> None:
+        await worker(store)
+        for status in (Status.WAITING, Status.PAUSED, Status.PARKED):
+            run = await started_and_claimed(store, status)
+            await do(store, append(run, then=Suspend(None, 0, "why", status)))
+            await store.post(status, MailKind.CANCEL, "", None, NOW)
+            assert await claim_ids(store) == [status]
+
+    async def test_cancel_takes_back_a_pause(self, store: Store) -> None:
+        run = await start(store, "run")
+        await store.post("run", MailKind.PAUSE, "", None, NOW)
+        cancel = await store.post("run", MailKind.CANCEL, "", None, NOW)
+        assert await store.mail([(run.key, 0)]) == [cancel]
+
+    async def test_a_run_that_starts_later_is_cancelled_now(self, store: Store) -> None:
+        await worker(store)
+        await start(store, "run", ready_at=NOW + 60 * SECOND)
+        await store.post("run", MailKind.MESSAGE, "", b"no hurry", NOW)
+        assert await claim(store) == []
+        await store.post("run", MailKind.CANCEL, "", None, NOW)
+        assert await claim_ids(store) == ["run"]
+
+    async def test_an_ended_run_takes_no_mail(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, then=End(Status.COMPLETED, b"")))
+        with pytest.raises(AlreadyEnded):
+            await store.post("run", MailKind.CANCEL, "", None, NOW)
+        with pytest.raises(UnknownRun):
+            await store.post("nobody", MailKind.CANCEL, "", None, NOW)

@@ -1,0 +1,354 @@
+"""Sessions: one run at a time, in order of arrival, with the choices that callers have."""
+
+from __future__ import annotations
+
+from holdfast.errors import SessionBusy
+from holdfast.store.base import (
+    Appended,
+    ContinueAs,
+    MessageWrite,
+    Refused,
+    Start,
+    Started,
+    StateWrite,
+    Store,
+)
+from holdfast.testing.conformance.given import (
+    NOW,
+    SECOND,
+    append,
+    assert_lease_lost,
+    claim,
+    claim_ids,
+    do,
+    end,
+    new_run,
+    row,
+    start,
+    started_and_claimed,
+    step,
+    suspend,
+    waiting,
+    worker,
+)
+from holdfast.types import MailKind, RunRow, Status
+
+
+async def end_of(store: Store, id: str) -> None:
+    """Ends a run that was claimed, wherever its journal stands."""
+    run = await row(store, id)
+    await end(store, run, len(await store.journal(run.key)) + 1)
+
+
+class Sessions:
+    async def test_runs_of_a_session_go_one_at_a_time_in_order_of_arrival(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        for n, priority in enumerate([0, 9, 5]):
+            await start(store, f"run-{n}", session="s", priority=priority)
+        for n in range(3):
+            assert await claim_ids(store) == [f"run-{n}"]
+            assert await claim_ids(store) == []
+            await end_of(store, f"run-{n}")
+        assert await claim(store) == []
+
+    async def test_sessions_do_not_wait_for_each_other(self, store: Store) -> None:
+        await worker(store)
+        for n in range(3):
+            await start(store, f"a-{n}", session="a")
+            await start(store, f"b-{n}", session="b")
+            await start(store, f"none-{n}")
+        first = {"a-0", "b-0", "none-0", "none-1", "none-2"}
+        assert set(await claim_ids(store)) == first
+        await end_of(store, "b-0")
+        assert await claim_ids(store) == ["b-1"]
+
+    async def test_a_small_limit_gets_past_the_runs_that_must_wait(self, store: Store) -> None:
+        await worker(store)
+        await started_and_claimed(store, "holder", session="s")
+        for n in range(10):
+            await start(store, f"behind-{n}", session="s", priority=9)
+        await start(store, "free")
+        assert await claim_ids(store, limit=1) == ["free"]
+
+    async def test_blocked_runs_do_not_keep_a_worker_awake(self, store: Store) -> None:
+        await worker(store)
+        await started_and_claimed(store, "holder", session="s")
+        await start(store, "behind", session="s")
+        assert await claim(store) == []
+        assert await store.next_ready(["research"]) is None
+        await end_of(store, "holder")
+        assert await store.next_ready(["research"]) == NOW
+
+    async def test_a_start_does_not_jump_the_queue(self, store: Store) -> None:
+        await worker(store)
+        await start(store, "first", session="s")
+        (outcome,) = await store.commit([Start(new_run("second", session="s"), claim_for="w1")])
+        assert isinstance(outcome, Started) and not outcome.claimed
+        assert await claim_ids(store) == ["first"]
+
+    async def test_a_start_in_a_free_session_is_claimed_at_once(self, store: Store) -> None:
+        await worker(store)
+        await started_and_claimed(store, "first", session="s")
+        await end_of(store, "first")
+        await started_and_claimed(store, "second", session="s")
+
+    async def test_a_run_due_later_does_not_hold_up_the_session(self, store: Store) -> None:
+        await worker(store)
+        await start(store, "tomorrow", session="s", ready_at=NOW + SECOND)
+        await start(store, "today", session="s")
+        assert await claim_ids(store) == ["today"]
+        assert await claim_ids(store, now=NOW + SECOND) == []
+        await end_of(store, "today")
+        assert await claim_ids(store, now=NOW + SECOND) == ["tomorrow"]
+
+    async def test_a_waiting_run_holds_its_session(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        await start(store, "second", session="s")
+        await suspend(store, run, 2)
+        assert await claim(store) == []
+        await store.post("first", MailKind.PROMISE, "ok", b"", NOW)
+        assert await claim_ids(store) == ["first"]
+        await end_of(store, "first")
+        assert await claim_ids(store) == ["second"]
+
+    async def test_a_waiting_run_may_release_its_session(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s", while_waiting="release")
+        await start(store, "second", session="s")
+        await suspend(store, run, 2)
+        assert await claim_ids(store) == ["second"]
+        await store.post("first", MailKind.PROMISE, "ok", b"", NOW)
+        await start(store, "third", session="s")
+        assert await claim(store) == []
+        await end_of(store, "second")
+        assert await claim_ids(store) == ["first"]
+        await end_of(store, "first")
+        assert await claim_ids(store) == ["third"]
+
+    async def test_a_refused_suspension_releases_nothing(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s", while_waiting="release")
+        await start(store, "second", session="s")
+        await store.post("first", MailKind.MESSAGE, "", b"", NOW)
+        assert await do(store, append(run, then=waiting())) == Appended(suspended=False)
+        assert await claim(store) == []
+
+    async def test_a_released_run_that_is_due_waits_for_the_session(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s", while_waiting="release")
+        await start(store, "second", session="s")
+        await suspend(store, run, 2, ready_at=NOW + 1)
+        assert await claim_ids(store) == ["second"]
+        assert await claim(store, now=NOW + 1) == []
+        await end_of(store, "second")
+        assert await claim_ids(store, now=NOW + 1) == ["first"]
+
+    async def test_a_dead_workers_run_keeps_its_session(self, store: Store) -> None:
+        await worker(store, "w1")
+        await worker(store, "w2")
+        await started_and_claimed(store, "first", by="w1", session="s")
+        await start(store, "second", session="s")
+        await store.reap("w1", NOW, dead=True)
+        assert await claim_ids(store, "w2") == ["first"]
+
+    async def test_a_run_that_continues_keeps_its_session(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        await start(store, "second", session="s")
+        await do(store, append(run, then=ContinueAs(b"new", b"d")))
+        assert await claim_ids(store) == ["first"]
+
+    async def test_a_paused_run_that_never_ran_lets_the_next_one_go(self, store: Store) -> None:
+        await worker(store)
+        await start(store, "first", session="s")
+        await start(store, "second", session="s")
+        assert await claim_ids(store, limit=0) == []
+        await store.post("first", MailKind.PAUSE, "", None, NOW)
+        assert await claim_ids(store) == ["second"]
+        await store.resume("first", NOW)
+        assert await claim(store) == []
+        await end_of(store, "second")
+        assert await claim_ids(store) == ["first"]
+
+
+class Children:
+    async def child(self, store: Store, id: str, parent: RunRow, **fields: object) -> RunRow:
+        step_key = f"/call:{id}#0"
+        return await start(
+            store, id, session="s", parent=parent.key, parent_step=step_key, **fields
+        )
+
+    async def test_an_awaited_child_shares_its_parents_slot(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent", session="s")
+        await start(store, "stranger", session="s")
+        await self.child(store, "one", parent)
+        await self.child(store, "two", parent)
+        await suspend(store, parent, 2)
+        assert await claim_ids(store) == ["one", "two"]
+        await end_of(store, "one")
+        assert await claim_ids(store) == ["parent"]
+
+    async def test_so_does_a_grandchild(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent", session="s")
+        await self.child(store, "child", parent)
+        (claimed,) = await claim(store)
+        await self.child(store, "grandchild", claimed.row)
+        assert await claim_ids(store) == ["grandchild"]
+
+    async def test_a_detached_child_queues_up(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent", session="s")
+        await start(store, "detached", session="s", parent=parent.key)
+        assert await claim(store) == []
+        await end_of(store, "parent")
+        assert await claim_ids(store) == ["detached"]
+
+    async def test_a_child_that_runs_keeps_the_slot_its_parent_released(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent", session="s", while_waiting="release")
+        await start(store, "stranger", session="s")
+        await self.child(store, "child", parent)
+        assert await claim_ids(store) == ["child"]
+        await suspend(store, parent, 2)
+        assert await claim(store) == []
+        await end_of(store, "child")
+        # Both could go now; the parent came first.
+        assert await claim_ids(store) == ["parent"]
+
+    async def test_a_child_that_had_to_wait_goes_on_when_its_parent_is_back(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent", session="s", while_waiting="release")
+        await start(store, "stranger", session="s")
+        await suspend(store, parent, 2)
+        assert await claim_ids(store) == ["stranger"]
+        await self.child(store, "child", parent)
+        assert await claim(store) == []
+        await store.post("parent", MailKind.MESSAGE, "", b"", NOW)
+        await end_of(store, "stranger")
+        assert await claim_ids(store, limit=1) == ["parent"]
+        assert await claim_ids(store) == ["child"]
+
+
+class OnBusy:
+    async def test_reject_refuses_a_run_of_a_busy_session(self, store: Store) -> None:
+        await start(store, "first", session="s")
+        (outcome,) = await store.commit([Start(new_run("second", session="s", on_busy="reject"))])
+        assert isinstance(outcome, Refused)
+        assert isinstance(outcome.error, SessionBusy)
+        assert await store.get("second") is None
+
+    async def test_reject_accepts_a_run_of_a_free_session(self, store: Store) -> None:
+        await worker(store)
+        await started_and_claimed(store, "first", session="s")
+        await end_of(store, "first")
+        await start(store, "second", session="s", on_busy="reject")
+
+    async def test_reject_still_knows_an_id_that_was_accepted(self, store: Store) -> None:
+        new = new_run("run", session="s", on_busy="reject")
+        (first,) = await store.commit([Start(new)])
+        (again,) = await store.commit([Start(new)])
+        assert isinstance(first, Started) and isinstance(again, Started)
+        assert (first.created, again.created) == (True, False)
+
+    async def test_join_gives_the_input_to_the_sessions_run(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        await start(store, "queued", session="s")
+        await suspend(store, run, 2)
+        joining = new_run("second", session="s", on_busy="join", input=b"hello")
+        (outcome,) = await store.commit([Start(joining)])
+        assert isinstance(outcome, Started)
+        assert (outcome.row.id, outcome.created, outcome.joined) == ("first", False, True)
+        (mail,) = await store.mail([(run.key, 0)])
+        assert (mail.kind, mail.name, mail.payload) == (MailKind.MESSAGE, "", b"hello")
+        assert await store.get("second") is None
+        assert await claim_ids(store) == ["first"]
+
+    async def test_join_goes_to_the_oldest_if_nobody_holds_the_session(self, store: Store) -> None:
+        await start(store, "first", session="s")
+        await start(store, "second", session="s")
+        (outcome,) = await store.commit([Start(new_run("third", session="s", on_busy="join"))])
+        assert isinstance(outcome, Started)
+        assert (outcome.row.id, outcome.joined) == ("first", True)
+
+    async def test_join_starts_a_run_if_there_is_none(self, store: Store) -> None:
+        (outcome,) = await store.commit([Start(new_run("first", session="s", on_busy="join"))])
+        assert isinstance(outcome, Started)
+        assert (outcome.created, outcome.joined) == (True, False)
+
+    async def test_interrupt_cancels_what_is_there_and_queues_up(self, store: Store) -> None:
+        await worker(store)
+        first = await started_and_claimed(store, "first", session="s")
+        second = await start(store, "second", session="s")
+        third = await start(store, "third", session="s", on_busy="interrupt")
+        for run in (first, second):
+            (mail,) = await store.mail([(run.key, 0)])
+            assert mail.kind is MailKind.CANCEL
+        assert await store.mail([(third.key, 0)]) == []
+        for id in ("second", "third"):
+            assert await claim(store) == []
+            await end_of(store, "first" if id == "second" else "second")
+            assert await claim_ids(store) == [id]
+
+    async def test_a_child_is_not_kept_out_by_its_own_parent(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent", session="s")
+        await started_and_claimed(
+            store, "child", session="s", parent=parent.key, parent_step="/c#0", on_busy="reject"
+        )
+
+
+class State:
+    async def test_state_and_messages_are_written_with_the_entries(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run", session="s")
+        operation = append(run, step(2))
+        operation.session = [
+            StateWrite("s", "a", b"1"),
+            StateWrite("s", "b", b"2"),
+            StateWrite("s", "a", b"3"),
+            MessageWrite("s", b"first"),
+            MessageWrite("s", b"second"),
+            MessageWrite("other", b"not ours"),
+        ]
+        await do(store, operation)
+        assert await store.session_state("s") == {"a": b"3", "b": b"2"}
+        messages = await store.session_messages("s")
+        assert [payload for _, payload in messages] == [b"first", b"second"]
+        assert await store.session_messages("s", after=messages[0][0]) == messages[1:]
+        operation = append(run, step(3))
+        operation.session = [StateWrite("s", "a", None), StateWrite("s", "absent", None)]
+        await do(store, operation)
+        assert await store.session_state("s") == {"b": b"2"}
+        assert await store.session_state("nobody") == {}
+
+    async def test_a_superseded_worker_changes_no_state(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run", session="s")
+        await store.reap("w1", NOW, dead=True)
+        await worker(store, "w2")
+        await claim(store, "w2")
+        operation = append(run, step(2))
+        operation.session = [StateWrite("s", "a", b"1"), MessageWrite("s", b"m")]
+        assert_lease_lost(await do(store, operation))
+        assert await store.session_state("s") == {}
+        assert await store.session_messages("s") == []
+
+    async def test_state_outlives_the_runs_of_its_session(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run", session="s")
+        operation = append(run, step(2))
+        operation.session = [StateWrite("s", "a", b"1")]
+        await do(store, operation)
+        await end(store, run, 3)
+        await store.prune(NOW + SECOND, 10)
+        assert await store.get("run") is None
+        assert await store.session_state("s") == {"a": b"1"}
+        assert (await start(store, "next", session="s")).status is Status.PENDING

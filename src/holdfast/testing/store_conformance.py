@@ -1,0 +1,46 @@
+"""What every store must do, as tests that any store can run.
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        async def store(self) -> AsyncIterator[Store]:
+            store = MyStore(...)
+            await store.open()
+            yield store
+            await store.close()
+
+The fixture gives an open store that holds nothing. pytest-asyncio must be in auto mode. To have
+failures shown with their values, call `pytest.register_assert_rewrite("holdfast.testing")` before
+the import. What this suite does not test is what the platform adds: the death of processes, full
+disks, lost connections.
+"""
+
+from __future__ import annotations
+
+from holdfast.testing.conformance import claims, commits, lives, mail, sessions, upkeep
+
+
+class StoreConformance(
+    commits.Starting,
+    commits.Appending,
+    commits.Fencing,
+    lives.Suspending,
+    lives.Ending,
+    lives.ContinuingAs,
+    lives.StoppingAndGoingOn,
+    mail.Posting,
+    claims.Claiming,
+    claims.Suspects,
+    claims.Workers,
+    sessions.Sessions,
+    sessions.Children,
+    sessions.OnBusy,
+    sessions.State,
+    upkeep.Finding,
+    upkeep.Listening,
+    upkeep.Pruning,
+    upkeep.Closing,
+):
+    """All of it, for a fixture named `store`."""
+
+
+__all__ = ["StoreConformance"]
