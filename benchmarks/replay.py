@@ -1,0 +1,111 @@
+"""Recovery of a long journal, and what a step costs when the journal before it is long."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import holdfast
+from benchmarks.figures import middle
+from benchmarks.setting import PAYLOAD, Setting, remove
+
+RECORDED = 5000
+WINDOW = 300
+
+marks: dict[str, float] = {}
+walls: list[float] = []
+cpus: list[float] = []
+
+
+@holdfast.step
+async def work(n: int) -> str:
+    return PAYLOAD
+
+
+@holdfast.step
+async def first_live() -> None:
+    marks["live"] = time.perf_counter()
+    await asyncio.sleep(marks["stay"])
+
+
+@holdfast.workflow
+async def long(steps: int) -> int:
+    marks["body"] = time.perf_counter()
+    for n in range(steps):
+        await work(n)
+    marks["replayed"] = time.perf_counter()
+    await first_live()
+    return steps
+
+
+@holdfast.workflow
+async def growing(steps: int) -> int:
+    for n in range(steps):
+        walls.append(time.perf_counter())
+        cpus.append(time.process_time())
+        await work(n)
+    return steps
+
+
+async def replay(setting: Setting) -> None:
+    await _recovery(setting)
+    await _growth(setting)
+
+
+async def _recovery(setting: Setting) -> None:
+    recorded = 1000 if setting.quick else RECORDED
+    folder = setting.fresh()
+    url = f"sqlite:///{folder}/bench.db"
+    marks["stay"] = 3600
+    app = holdfast.Holdfast(url, workflows=[long])
+    await app.open()
+    await app.with_options(id="long").start(long, recorded)
+    await _until_live(app)
+    bodies: list[float] = []
+    whole: list[float] = []
+    for _ in range(3 if setting.quick else 5):
+        assert app.worker is not None
+        await app.worker.crash()
+        await app.store.close()
+        marks.pop("live")
+        app = holdfast.Holdfast(url, workflows=[long])
+        since = time.perf_counter()
+        await app.open()
+        await _until_live(app)
+        bodies.append(recorded / (marks["replayed"] - marks["body"]))
+        whole.append(recorded / (marks["live"] - since))
+    assert app.worker is not None
+    await app.worker.crash()
+    await app.store.close()
+    remove(folder)
+    setting.add("recorded steps, body alone", middle(bodies), "steps/s", "at least 30,000")
+    setting.add(
+        "from opening the app to the next step", middle(whole), "steps/s", "at least 30,000"
+    )
+
+
+async def _until_live(app: holdfast.Holdfast) -> None:
+    while "live" not in marks:
+        await asyncio.sleep(0.001)
+
+
+async def _growth(setting: Setting) -> None:
+    lengths = (10, 300, 2000) if setting.quick else (10, 1000, 20_000)
+    folder = setting.fresh()
+    app = holdfast.Holdfast(f"sqlite:///{folder}/bench.db", workflows=[growing])
+    async with app:
+        await (await app.start(growing, 50)).result()
+        walls.clear()
+        cpus.clear()
+        await (await app.start(growing, lengths[-1] + WINDOW + 1)).result()
+    remove(folder)
+    for length in lengths:
+        window = slice(length, length + WINDOW + 1)
+        steps = [after - before for before, after in _pairs(walls[window])]
+        cpu = cpus[length + WINDOW] - cpus[length]
+        setting.add(f"a step after {length:,}, median", middle(steps) * 1e6, "µs", "does not grow")
+        setting.add(f"a step after {length:,}, CPU", cpu * 1e6 / WINDOW, "µs", "does not grow")
+
+
+def _pairs(values: list[float]) -> list[tuple[float, float]]:
+    return list(zip(values, values[1:], strict=False))
