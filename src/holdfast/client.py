@@ -154,7 +154,8 @@ class Holdfast:
         require(workflow)
         if workflow.name not in self.workflows and not workflow.is_remote:
             raise UnknownWorkflow(
-                f"workflow {workflow.name!r} is not listed: Holdfast(..., workflows=[{workflow.name}])"
+                f"workflow {workflow.name!r} is not listed: "
+                f"Holdfast(..., workflows=[{workflow.name}])"
             )
         store = self.store
         bound = workflow.with_options(**self._options) if self._options else workflow

@@ -46,14 +46,14 @@ def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool)
             )
         case Status.WAITING:
             due = "" if row.ready_at is None else f", at the latest {_at(row.ready_at)}"
-            return f"It waits for {row.reason or 'something outside'}{due}, and nobody needs to own it."
+            return f"It waits for {row.reason or 'something outside'}{due}; nobody needs to own it."
         case Status.PENDING:
             if row.ready_at is not None and row.ready_at > now:
                 return f"It is to begin {_at(row.ready_at)}."
             if not workers:
                 return "It can go on, but no worker is alive."
             if not served:
-                return f"It can go on, but nobody here serves the workflow {row.workflow!r}: it is stalled."
+                return f"It is stalled: nobody here serves the workflow {row.workflow!r}."
             return "It can go on and waits for a worker with room."
         case Status.PAUSED:
             return "It was paused by hand."

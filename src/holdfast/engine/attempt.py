@@ -131,7 +131,7 @@ class Attempt:
             run.executing -= 1
             body.frame.close()
             if run.closed:
-                # noqa: the body may have swallowed Suspended; its outcome counts for nothing
+                # The body may have swallowed Suspended; its outcome counts for nothing.
                 raise Suspended
 
     async def _limited(self, coro: Coroutine[Any, Any, Any]) -> Any:
@@ -220,7 +220,7 @@ class Attempt:
         run.wait_for(wait)
         alarm = None
         if due_at is not None:
-            alarm = run.call_at(due_at, lambda: future.done() or future.set_result(None))
+            alarm = run.call_at(due_at, lambda: _set(future))
         run.reconsider()
         try:
             await future
@@ -270,6 +270,7 @@ async def deliver(run: Execution, frame: Frame, claim: Claim, entry: Entry) -> N
     if frame.is_root:
         if frame.my_turn():
             run.append(entry)
+            run.pass_time(entry.at)
             return
     else:
         run.append(entry)
@@ -332,6 +333,11 @@ def in_frame(
             current.set(outer)
             if hooks.active is not None:
                 hooks.active.move_to(outer.frame)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def _mark_exhausted(error: BaseException) -> None:

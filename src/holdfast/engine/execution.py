@@ -13,68 +13,27 @@ import contextvars
 import heapq
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast import codec
-from holdfast.clock import Clock, Micros
+from holdfast.clock import Micros
 from holdfast.engine import rest
 from holdfast.engine.context import Scope, current
 from holdfast.engine.frame import Frame, Receiver, Wait
+from holdfast.engine.host import Host
+from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
 from holdfast.errors import BodySpins, DeadlineExceeded, Diverged, Suspended
 from holdfast.store.base import Append, ContinueAs, End, MessageWrite, StateWrite, Suspend
-from holdfast.types import Entry, Kind, Mail, MailKind, PromiseRow, RunRow, Status
+from holdfast.types import Entry, Kind, PromiseRow, RunRow, Status
 
 if TYPE_CHECKING:
-    from holdfast.engine.loop import LoopHooks
     from holdfast.engine.workflow import Workflow
 
 log = logging.getLogger("holdfast")
 
 STARVED_SECONDS = 5.0
 """How long a replay waits for a recorded entry to be asked for while new steps are held."""
-
-
-class Host(Protocol):
-    """What a run needs of the worker that executes it."""
-
-    clock: Clock
-    hooks: LoopHooks
-    settings: Settings
-    sync_executor: Executor
-
-    def mark(self, run: Execution) -> None:
-        """The run has something to commit."""
-        ...
-
-    def lease_holds(self) -> bool: ...
-
-    def left(self, run: Execution) -> None:
-        """The run is out of memory."""
-        ...
-
-    def rested(self, run: Execution) -> None:
-        """The run waits for something."""
-        ...
-
-    async def start_child(
-        self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
-    ) -> None: ...
-
-    async def start_detached(
-        self, id: str, workflow: str, payload: bytes, options: dict[str, Any]
-    ) -> None: ...
-
-
-class Settings:
-    """Limits a worker sets for its runs."""
-
-    __slots__ = ("memory_wait", "unsure_wait")
-
-    def __init__(self, memory_wait: Micros = 1_000_000, unsure_wait: Micros = 60_000_000) -> None:
-        self.memory_wait = memory_wait  # waits shorter than this stay in memory
-        self.unsure_wait = unsure_wait  # the same, while the body may be doing plain I/O
 
 
 class Continue(BaseException):
@@ -107,9 +66,13 @@ class Execution:
         self.new_promises: list[PromiseRow] = []
         self.session_data: tuple[dict[str, bytes], list[bytes]] = ({}, [])
         self.session_writes: list[StateWrite | MessageWrite] = []
-        self.state: dict[str, Any] = {}  # what engine parts keep per run (sessions, threads)
-        self.mail_seen = 0
+        self.session: Any = None  # see session.py
+        self.sync_body = False  # the workflow is a `def`: its body has a thread
+        self.portal_task: asyncio.Task[Any] | None = None  # what that thread is blocked in
+        self.cancel_pending = False
+        self.inbox = Inbox(self)
         self.cancelled = False
+        self.deadline_passed = False
         self.pausing = False
         self.task: asyncio.Task[Any] | None = None
         self.now: Micros = self.journal.started_at or row.created_at
@@ -118,11 +81,9 @@ class Execution:
         self.settled: Suspend | End | ContinueAs | None = None  # how it left, durably
         self._barriers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._stopped: list[asyncio.Future[None]] = []
-        self._mailbox: dict[tuple[MailKind, str], list[Mail]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._tasks_prune_at = 64
         self._starving: asyncio.TimerHandle | None = None
-        self._deadline: Any = None
         self.resting: asyncio.TimerHandle | None = None
 
     # Life
@@ -134,9 +95,7 @@ class Execution:
                 self.note(Kind.RESUMED, "")
             for found in self.journal.logs.values():
                 found.attempts.clear()
-        if self.row.deadline_at is not None:
-            self._arm_deadline(self.row.deadline_at)
-        self.expect_interrupts()
+        self.inbox.open()
         context = contextvars.Context()
         context.run(current.set, Scope(self.root, chapter_path(self.journal.chapter)))
         body = self.workflow.body(self)
@@ -172,7 +131,7 @@ class Execution:
         if self.cancelled and end.status is not Status.CANCELLED:
             # Whichever of end and cancel is journaled first wins.
             end = End(Status.CANCELLED, None)
-        if end.status is Status.CANCELLED and self.state.get("deadline_passed"):
+        if end.status is Status.CANCELLED and self.deadline_passed:
             passed = DeadlineExceeded(f"run {self.row.id!r} did not end before its deadline")
             end = End(Status.FAILED, codec.encode_error(passed, what=""))
         self._finish(end)
@@ -182,14 +141,8 @@ class Execution:
             return
         if self.root.order:
             entry = self.root.order[0]
-            self.halt(
-                Status.PARKED,
-                str(
-                    self.journal.diverged(
-                        "the end of the workflow", f"{entry.key} was recorded next"
-                    )
-                ),
-            )
+            why = f"it ended, but {entry.key} was recorded next"
+            self.halt(Status.PARKED, str(self._diverged("the end of the workflow", why)))
             return
         if isinstance(then, End):
             self.outcome = then
@@ -208,14 +161,13 @@ class Execution:
         if self.closed:
             return
         log.warning("run %r is %s: %s", self.row.id, status, reason)
-        self.then = Suspend(None, self.mail_seen, reason, status)
+        self.then = Suspend(None, self.inbox.seen, reason, status)
         self._close()
         self.host.mark(self)
 
     def _close(self) -> None:
         self.closed = True
-        if self._deadline is not None:
-            self._deadline.cancel()
+        self.inbox.close()
         for timer in (self._starving, self.resting):
             if timer is not None:
                 timer.cancel()
@@ -289,7 +241,6 @@ class Execution:
     def append(self, entry: Entry) -> None:
         if self.closed:
             raise Suspended
-        self.pass_time(entry.at)
         self.journal.append(entry)
         if not self.dirty:
             self.host.mark(self)
@@ -375,19 +326,20 @@ class Execution:
             asked = (
                 ", ".join(wait.claim.key for wait in self.waits) or "something that is not recorded"
             )
-            error = self.journal.diverged(
-                asked, f"{entry.key} was recorded, and nobody asks for it"
-            )
+            error = self._diverged(asked, f"{entry.key} was recorded, and nobody asks for it")
             self.halt(Status.PARKED, str(error))
             self.evict()
             return
         log.warning(
-            "run %r: the replay waits for the code to ask for %s; plain I/O in a workflow's body is "
-            "repeated on every replay: make it a step",
+            "run %r: the replay waits for the code to ask for %s; plain I/O in a workflow's body "
+            "is repeated on every replay: make it a step",
             self.row.id,
             entry.key,
         )
         self.starved()
+
+    def _diverged(self, asked: str, why: str) -> Diverged:
+        return self.journal.diverged(asked, why, self.root.order)
 
     def spins(self) -> None:
         """The body keeps itself busy (`while ...: await asyncio.sleep(0)`), so nothing gets
@@ -430,52 +382,6 @@ class Execution:
             self.host.clock.call_at, at, callback, self.host.hooks.call_later
         )
 
-    # Mail
-
-    def receive(self, mail: Mail) -> None:
-        """Mail from outside: it is journaled when it is delivered."""
-        self.mail_seen = max(self.mail_seen, mail.id)
-        if self.closed or mail.id in self.journal.delivered_mail:
-            return
-        self.journal.delivered_mail.add(mail.id)
-        if mail.kind is MailKind.PAUSE:
-            self.pausing = True
-            rest.consider(self)
-        elif mail.kind is MailKind.CANCEL:
-            self.interrupt(Kind.CANCEL, mail.id)
-        else:
-            self._mailbox.setdefault((mail.kind, mail.name), []).append(mail)
-            self._match()
-
-    def collect(self, kind: MailKind, name: str) -> Mail | None:
-        """Takes the oldest mail of this kind and name out of the box."""
-        box = self._mailbox.get((kind, name))
-        return box.pop(0) if box else None
-
-    def _match(self) -> None:
-        for wait in list(self.waits):
-            if wait.mail_name is not None and not wait.future.done() and wait.ready:
-                self.match(wait)
-
-    def match(self, wait: Wait) -> None:
-        """Gives a wait the mail that is there for it."""
-        assert wait.mail_name is not None
-        mail = self.collect(MailKind(wait.kind), wait.mail_name)
-        if mail is None:
-            return
-        wait.ready = False
-        entry = Entry(
-            0,
-            wait.kind,
-            wait.claim.key,
-            self.tick(),
-            position=wait.claim.position,
-            failed=mail.failed,
-            output=mail.payload,
-            mail=mail.id,
-        )
-        self.arrive(entry, wait)
-
     def arrive(self, entry: Entry, wait: Wait) -> None:
         """A live completion for the frame that waits for it."""
         if self.closed:
@@ -490,58 +396,8 @@ class Execution:
                 lambda _: frame.arrive(entry, wait), context=contextvars.Context()
             )
 
-    def interrupt(self, kind: Kind, mail: int | None = None) -> None:
-        """Cancels the body, by a journaled completion like any other."""
-        wait = Wait(
-            kind, rest.interrupt_claim(self.root, kind), _Interrupt(self, kind), decode=_nothing
-        )
-        recorded = self.journal.logs[""].completions.get(wait.claim.key)
-        if recorded is not None and self.root.order:
-            return
-        self.arrive(Entry(0, kind, wait.claim.key, self.tick(), mail=mail), wait)
-
-    def expect_interrupts(self) -> None:
-        """Recorded interrupts are delivered on replay without anybody asking for them."""
-        for kind in (Kind.CANCEL, Kind.DEADLINE):
-            claim = rest.interrupt_claim(self.root, kind)
-            if claim.key in self.journal.logs[""].completions:
-                self.root.ask(Wait(kind, claim, _Interrupt(self, kind), decode=_nothing))
-
-    def _arm_deadline(self, at: Micros) -> None:
-        if f"/{Kind.DEADLINE}#0" not in self.journal.logs[""].completions:
-            self._deadline = self.call_at(at, lambda: self.interrupt(Kind.DEADLINE))
-
 
 def chapter_path(chapter: int) -> str:
     """Where the body's keys begin: anew after each snapshot, so that they agree with a restart from
     it."""
     return f"/~{chapter}" if chapter else ""
-
-
-class _Interrupt:
-    """Receives a cancel or a passed deadline on behalf of the whole body."""
-
-    def __init__(self, run: Execution, kind: Kind) -> None:
-        self._run, self._kind, self._done = run, kind, False
-
-    def done(self) -> bool:
-        return self._done
-
-    def set_result(self, result: object, /) -> None:
-        self._done = True
-        if self._kind is Kind.DEADLINE:
-            self._run.state["deadline_passed"] = True
-        self._run.cancelled = True
-        run = self._run
-        target = run.state.get("portal_task") or run.task
-        if target is run.task and "sync_body" in run.state:
-            run.state["cancel_pending"] = True  # a thread hears of it at its next durable call
-        elif target is not None:
-            target.cancel(f"run {run.row.id!r}: {self._kind}")
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        self._done = True
-
-
-def _nothing(entry: Entry) -> None:
-    return None

@@ -208,9 +208,11 @@ class Frame:
     def _deliver_live(self) -> None:
         entry, wait = self.arrived.popleft()
         if wait.future.done():
+            self.run.inbox.put_back(entry)
             return  # its waiter was cancelled: nothing depends on it
         if self.is_root:
             self.run.append(entry)
+            self.run.pass_time(entry.at)
         wait.deliver(entry)
 
     # A recorded entry that nobody asks for

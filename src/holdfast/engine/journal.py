@@ -11,6 +11,7 @@ The journal does not decide when things are delivered (frame.py) and does no I/O
 from __future__ import annotations
 
 import collections
+import itertools
 from collections.abc import Iterable
 
 from holdfast.engine.context import Claim, enclosing_step, parent_path
@@ -127,14 +128,15 @@ class Journal:
         if frame.is_root and self._expected:
             expected = self._expected.get((claim.scope.path, claim.position), claim.key)
             if expected != claim.key or (entry is not None and entry.position != claim.position):
-                raise self.diverged(claim.key, f"{expected} was recorded at this place")
+                raise self.diverged(claim.key, f"{expected} was recorded here", frame.order)
         if entry is None:
             return None
         if entry.kind is not kind:
-            raise self.diverged(claim.key, f"it was recorded as a {entry.kind}, not as a {kind}")
+            why = f"it was recorded as a {entry.kind}, not as a {kind}"
+            raise self.diverged(claim.key, why, frame.order)
         if digest is not None and entry.digest is not None and digest != entry.digest:
             if frame.is_root:
-                raise self.diverged(claim.key, "it was recorded with other arguments")
+                raise self.diverged(claim.key, "it was recorded with other arguments", frame.order)
             # A step's body does real work and may ask for other things when it is re-entered; what
             # was recorded for other arguments is then not its answer.
             del log.completions[claim.key]
@@ -153,7 +155,7 @@ class Journal:
         if frame.is_root and self._expected:
             expected = self._expected.get((claim.scope.path, claim.position), claim.key)
             if expected != claim.key:
-                raise self.diverged(claim.key, f"{expected} was recorded at this place")
+                raise self.diverged(claim.key, f"{expected} was recorded here", frame.order)
         return entry
 
     def replayed(self) -> None:
@@ -162,21 +164,21 @@ class Journal:
         root = self.logs[""]
         root.completions.clear()
 
-    def diverged(self, asked: str, why: str) -> Diverged:
-        undelivered = [
+    def diverged(self, asked: str, why: str, upcoming: Iterable[Entry] | None) -> Diverged:
+        """An error with a diff: what is recorded next, and what the code asks for instead."""
+        agreed = [f"      {key}" for key in self._tail]
+        recorded = [
             f"    - {entry.key}  ({entry.kind}, entry {entry.seq})"
-            for entry in list(self.logs[""].completions.values())
-            if entry.key not in self._tail
-        ][:5]
+            for entry in itertools.islice(upcoming or (), 5)
+        ]
+        lines = "\n".join([*agreed, *recorded, f"    + {asked}"])
         return Diverged(
-            f"run {self.run_id!r} diverged from its journal: {why}.\n"
-            f"    + {asked}  (what the code asks for now)\n"
-            + ("\n".join(undelivered) + "\n" if undelivered else "")
-            + "    (+ asked for, - recorded)\n"
-            "The workflow's code changed while the run was under way, or it depends on something that "
-            "is not journaled (the time, random numbers, the order of a set). Bring the old code back "
-            f"and `holdfast resume {self.run_id}`, or start anew from a step it still agrees with: "
-            f"`holdfast fork {self.run_id}`."
+            f"run {self.run_id!r} diverged from its journal: {why}.\n{lines}\n"
+            "    (- recorded next, + asked for by the code as it is now)\n"
+            "The workflow's code changed while the run was under way, or it depends on something "
+            "that is not journaled (the time, random numbers, the order of a set). Bring the old "
+            f"code back and `holdfast resume {self.run_id}`, or start anew from a step on which "
+            f"both agree: `holdfast fork {self.run_id} --before KEY`."
         )
 
     # Append

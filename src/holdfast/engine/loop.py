@@ -113,7 +113,7 @@ class LoopHooks:
     def install(self) -> None:
         for name in _WRAPPED:
             setattr(self.loop, name, getattr(self, f"_hook_{name}"))
-        self.loop.set_task_factory(self._task_factory)
+        self.loop.set_task_factory(self._task_factory)  # type: ignore[arg-type]
 
     def uninstall(self) -> None:
         for name in _WRAPPED:
@@ -218,7 +218,7 @@ class LoopHooks:
         given: contextvars.Context | None = kwargs.get("context")
         if given is not None:
             given.run(current.set, own)
-            task = make(loop, coro, **kwargs)
+            task: Any = make(loop, coro, **kwargs)
         else:
             context = contextvars.copy_context()
             context.run(current.set, own)

@@ -40,8 +40,9 @@ class Promise(Waitable[T]):
         other = run.promises.setdefault(name, self._claim.key)
         if other != self._claim.key:
             raise PromiseReused(
-                f"run {run.row.id!r} opened the {kind} {name!r} twice, at {other} and {self._claim.key}: "
-                "an answer to one would be taken for the other's; give each its own name"
+                f"run {run.row.id!r} opened the {kind} {name!r} twice, at {other} and "
+                f"{self._claim.key}: an answer to one would be taken for the other's; "
+                "give each its own name"
             )
         what = f"the prompt of {kind} {name!r} in run {run.row.id!r}"
         row = PromiseRow(

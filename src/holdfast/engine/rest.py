@@ -12,13 +12,11 @@ import contextvars
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine.context import Claim, Scope
 from holdfast.store.base import Suspend
-from holdfast.types import Kind, Status
+from holdfast.types import Status
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
-    from holdfast.engine.frame import Frame
     from holdfast.engine.loop import LoopHooks
 
 
@@ -76,11 +74,11 @@ def _suspend(run: Execution) -> None:
         run.resting.cancel()
         run.resting = None
     if run.pausing:
-        then = Suspend(None, run.mail_seen, "paused by hand", Status.PAUSED)
+        then = Suspend(None, run.inbox.seen, "paused by hand", Status.PAUSED)
     elif run.parking:
-        then = Suspend(None, run.mail_seen, run.parking, Status.PARKED)
+        then = Suspend(None, run.inbox.seen, run.parking, Status.PARKED)
     else:
-        then = Suspend(next_due(run), run.mail_seen, waiting_for(run))
+        then = Suspend(next_due(run), run.inbox.seen, waiting_for(run))
     run.then = then
     run.suspending = True
     run.host.mark(run)
@@ -108,12 +106,8 @@ def _is_clear(task: asyncio.Task[Any], durable: set[Any], tasks: set[asyncio.Tas
         return False  # about to run
     if awaited in durable or awaited in tasks:
         return True
-    children = getattr(awaited, "_children", None)  # of a gather
+    children: list[Any] = getattr(awaited, "_children", [])  # of a gather
     return bool(children) and all(child in durable or child in tasks for child in children)
-
-
-def interrupt_claim(root: Frame, kind: Kind) -> Claim:
-    return Claim(Scope(root, ""), f"/{kind}#0", str(kind), 0)
 
 
 # Unwinding

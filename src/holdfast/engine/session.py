@@ -64,9 +64,9 @@ def session() -> Session:
     name = run.row.session
     if name is None:
         raise BadValue('this run has no session: start it with_options(session="...")')
-    opened: Session | None = run.state.get("session")
+    opened: Session | None = run.session
     if opened is None:
-        opened = run.state["session"] = Session(name)
+        opened = run.session = Session(name)
         stored, messages = run.session_data
         # The state is remembered; of the messages, which are never changed, only how many there
         # were.

@@ -98,8 +98,8 @@ class Step:
                 return self.invoke(where.claim(self.name), args, kwargs, None)
             if _on_event_loop():
                 raise StepOnEventLoop(
-                    f"the sync step {self.name!r} was called on the event loop, which it would block: "
-                    f"use `await asyncio.to_thread({self.name}, ...)`"
+                    f"the sync step {self.name!r} was called on the event loop, "
+                    f"which it would block: use `await asyncio.to_thread({self.name}, ...)`"
                 )
             claim = where.claim(self.name)
             return portal(where, lambda in_thread: self.invoke(claim, args, kwargs, in_thread))
@@ -115,9 +115,9 @@ class Step:
             thread = threading.current_thread()
             if thread is not threading.main_thread():
                 raise NotInRun(
-                    f"step {self.name!r} was called in thread {thread.name!r}, which belongs to no run: "
-                    "start threads with `asyncio.to_thread`, or run their work in a copy of the context "
-                    "(`contextvars.copy_context().run(...)`)"
+                    f"step {self.name!r} was called in thread {thread.name!r}, which belongs to no "
+                    "run: start threads with `asyncio.to_thread`, or run their work in a copy of "
+                    "the context (`contextvars.copy_context().run(...)`)"
                 )
 
     # One call

@@ -81,15 +81,16 @@ def _enter(
             return await call(in_thread)
         finally:
             run.threads += 1
-            if run.state.get("portal_task") is task:
-                del run.state["portal_task"]
+            if run.portal_task is task:
+                run.portal_task = None
 
     run.threads -= 1
     task: asyncio.Task[Any] = context.run(lambda: asyncio.Task(bracketed(), loop=run.loop))
     run.add_task(task)
-    if "sync_body" in run.state:
-        run.state["portal_task"] = task
-        if run.state.pop("cancel_pending", False):
+    if run.sync_body:
+        run.portal_task = task
+        if run.cancel_pending:
+            run.cancel_pending = False
             task.cancel()
     task.add_done_callback(box.put, context=contextvars.Context())
 
@@ -116,7 +117,7 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
 
 async def sync_body(run: Execution, work: Work) -> Any:
     """The body of a `def` workflow: it has a thread to itself."""
-    run.state["sync_body"] = True
+    run.sync_body = True
     run.threads += 1
     context = contextvars.copy_context()
     future = run.host.hooks.run_in_executor(run.host.sync_executor, context.run, work)

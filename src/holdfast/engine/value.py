@@ -41,7 +41,8 @@ def uuid4() -> uuid.UUID:
 def once(fn: Callable[[], T], /, *, name: str | None = None) -> T:
     """Calls `fn` once in the run's life and remembers what it returned. For quick, local things;
     what takes time or can fail is a step."""
-    return remembered(name or getattr(fn, "__name__", "once"), fn, codec.hints(fn)[1])
+    label = name or str(getattr(fn, "__name__", "once"))
+    return remembered(label, fn, codec.hints(fn)[1])
 
 
 def remembered(name: str, make: Callable[[], T], annotation: Any = None) -> T:
@@ -66,9 +67,13 @@ def remembered_as(where: Scope, claim: Claim, make: Callable[[], T], annotation:
     what = f"{claim.key!r} of run {run.row.id!r}"
     entry = run.journal.find_value(claim)
     if entry is not None:
+        if where.frame.is_root:
+            run.pass_time(entry.at)
         value: T = codec.decode(entry.output or b"null", annotation, what=what)
         return value
     value = make()
     output = codec.encode(value, annotation=annotation, what=what)
-    run.note(Kind.VALUE, claim.key, position=claim.position, output=output)
+    entry = run.note(Kind.VALUE, claim.key, position=claim.position, output=output)
+    if where.frame.is_root:
+        run.pass_time(entry.at)
     return value

@@ -75,7 +75,7 @@ async def external(
         entry = Entry(0, kind, claim.key, due_at, position=claim.position)
         alarm = run.call_at(due_at, lambda: due(run, entry, wait))
     if mail_name is not None:
-        run.match(wait)
+        run.inbox.match(wait)
     if frame.key:
         run.reconsider()
     try:

@@ -74,7 +74,7 @@ class Workflow(Generic[P, R]):
         self.options = RunOptions()
         self.is_async = inspect.iscoroutinefunction(fn)
         self.is_remote = is_remote  # another codebase serves it: this is only its signature
-        functools.update_wrapper(self, fn)
+        functools.update_wrapper(self, fn)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
@@ -167,7 +167,9 @@ class SyncWorkflow(Workflow[P, R]):
 
 
 @overload
-def workflow(fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+def workflow(  # type: ignore[overload-overlap]
+    fn: Callable[P, Coroutine[Any, Any, R]], /
+) -> AsyncWorkflow[P, R]: ...
 @overload
 def workflow(fn: Callable[P, R], /) -> SyncWorkflow[P, R]: ...
 @overload
@@ -188,7 +190,9 @@ class _Decorate:
         self._options = options
 
     @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncWorkflow[P, R]: ...
+    def __call__(  # type: ignore[overload-overlap]
+        self, fn: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> AsyncWorkflow[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> SyncWorkflow[P, R]: ...
     def __call__(self, fn: Callable[..., Any], /) -> Any:

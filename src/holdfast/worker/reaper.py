@@ -50,9 +50,10 @@ class Reaper:
             if self._worker.store.is_dead(row) or row.lease_left_seconds <= 0:
                 await self._reap(row)
             elif row.id not in self._watched:
-                self._watched[row.id] = self._worker.store.watch(
-                    row, lambda row=row: self._died(row)
-                )
+                self._watch(row)
+
+    def _watch(self, row: WorkerRow) -> None:
+        self._watched[row.id] = self._worker.store.watch(row, lambda: self._died(row))
 
     def _died(self, row: WorkerRow) -> None:
         stop = self._watched.pop(row.id, None)

@@ -25,7 +25,8 @@ from holdfast import codec
 from holdfast.clock import Clock, to_micros
 from holdfast.engine import hosts
 from holdfast.engine.commit import Committer
-from holdfast.engine.execution import Execution, Settings
+from holdfast.engine.execution import Execution
+from holdfast.engine.host import Settings
 from holdfast.engine.loop import LoopHooks, hook, unhook
 from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import RunOptions, Workflow
@@ -240,7 +241,7 @@ class Worker:
         due = new.ready_at <= self.clock.now()
         started = await self.committer.start(Start(new, self.id if here and due else None))
         if started.claimed:
-            await self._execute(started.row, [_first_entry(started.row.epoch, self)])
+            await self._execute(started.row, [_first_entry(started.row)])
         elif started.created:
             self._bell.set()
         return started
@@ -306,7 +307,7 @@ class Worker:
             for one in claimed:
                 row = one.row
                 if one.seq == 1:
-                    entries = [_first_entry(row.epoch, self)]
+                    entries = [_first_entry(row)]
                 else:
                     entries = await self.store.journal(row.key)
                 await self._execute(row, entries)
@@ -316,7 +317,7 @@ class Worker:
         for mail in await self.store.mail(fresh):
             run = self.runs.get(mail.run)
             if run is not None:
-                run.receive(mail)
+                run.inbox.receive(mail)
 
     async def _execute(self, row: RunRow, entries: list[Entry]) -> None:
         run = Execution(row, entries, self._workflows[row.workflow], self)
@@ -339,11 +340,11 @@ class Worker:
             print(text, file=sys.stderr, flush=True)
 
     async def _fetch_mail(self) -> None:
-        wanted = [(run.row.key, run.mail_seen) for run in self.runs.values()]
+        wanted = [(run.row.key, run.inbox.seen) for run in self.runs.values()]
         for mail in await self.store.mail(wanted):
             run = self.runs.get(mail.run)
             if run is not None:
-                run.receive(mail)
+                run.inbox.receive(mail)
 
     async def _arm_alarm(self) -> None:
         if self._alarm is not None:
@@ -375,8 +376,9 @@ class Worker:
         self._bell.set()
 
 
-def _first_entry(epoch: int, worker: Worker) -> Entry:
-    return Entry(1, Kind.CLAIM, worker.id, worker.clock.now(), epoch)
+def _first_entry(row: RunRow) -> Entry:
+    """The claim of a fresh run, which need not be read back."""
+    return Entry(1, Kind.CLAIM, row.owner or "", row.updated_at, row.epoch)
 
 
 def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) -> NewRun:

@@ -1,0 +1,56 @@
+"""What a run needs of the worker that executes it."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor
+from typing import TYPE_CHECKING, Any, Protocol
+
+from holdfast.clock import Clock, Micros
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+    from holdfast.engine.loop import LoopHooks
+    from holdfast.engine.workflow import Workflow
+
+
+class Host(Protocol):
+    clock: Clock
+    hooks: LoopHooks
+    settings: Settings
+
+    @property
+    def sync_executor(self) -> Executor:
+        """Where `def` workflows get their threads."""
+        ...
+
+    def mark(self, run: Execution) -> None:
+        """The run has something to commit."""
+        ...
+
+    def lease_holds(self) -> bool: ...
+
+    def left(self, run: Execution) -> None:
+        """The run is out of memory."""
+        ...
+
+    def rested(self, run: Execution) -> None:
+        """The run waits for something."""
+        ...
+
+    async def start_child(
+        self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
+    ) -> None: ...
+
+    async def start_detached(
+        self, id: str, workflow: str, payload: bytes, options: dict[str, Any]
+    ) -> None: ...
+
+
+class Settings:
+    """Limits a worker sets for its runs."""
+
+    __slots__ = ("memory_wait", "unsure_wait")
+
+    def __init__(self, memory_wait: Micros = 1_000_000, unsure_wait: Micros = 60_000_000) -> None:
+        self.memory_wait = memory_wait  # waits shorter than this stay in memory
+        self.unsure_wait = unsure_wait  # the same, while the body may be doing plain I/O
