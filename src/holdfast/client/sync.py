@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.errors import NotOpen
 
 if TYPE_CHECKING:
-    from holdfast.client import Holdfast
+    from holdfast.client.app import Holdfast
 
 
 class SyncDoor:
@@ -86,4 +86,4 @@ class _Behind:
 
 
 def _is_ours(value: object) -> bool:
-    return type(value).__module__ == "holdfast.client"
+    return type(value).__module__ == "holdfast.client.app"

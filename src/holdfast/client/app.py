@@ -14,7 +14,10 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from holdfast import codec, explain
+from holdfast import codec
+from holdfast.client import explain
+from holdfast.client.results import Results
+from holdfast.client.sync import SyncDoor
 from holdfast.clock import Clock, SystemClock, to_datetime
 from holdfast.engine.commit import Committer
 from holdfast.engine.workflow import RunOptions, Workflow, require
@@ -31,10 +34,8 @@ from holdfast.errors import (
     UnknownRun,
     UnknownWorkflow,
 )
-from holdfast.results import Results
 from holdfast.store import open_store
 from holdfast.store.base import Start, Started, Store
-from holdfast.sync import SyncDoor
 from holdfast.types import (
     HALTED,
     Entry,
