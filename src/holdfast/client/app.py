@@ -56,20 +56,22 @@ R = TypeVar("R")
 class Holdfast:
     """Durable runs in a store: `Holdfast("sqlite:///agents.db", workflows=[research])`.
 
+    store: its address, or a store object, which is then opened and closed with the app.
     workflows: the workflows this app serves, or modules that hold them.
     worker: False makes a mere client: it starts runs and asks about them, others execute them.
     """
 
     def __init__(
         self,
-        url: str = "sqlite:///holdfast.db",
+        store: str | Store = "sqlite:///holdfast.db",
         *,
         workflows: Iterable[Workflow[Any, Any] | types.ModuleType] = (),
         worker: bool = True,
         worker_options: WorkerOptions | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.url = url
+        self.url = store if isinstance(store, str) else store.url
+        self._given_store = None if isinstance(store, str) else store
         self.workflows = _listed(workflows)
         self._has_worker = worker
         self._worker_options = worker_options or WorkerOptions()
@@ -89,7 +91,7 @@ class Holdfast:
         parts = self._parts
         if parts.store is not None:
             raise NotOpen("the app is open already")
-        store = open_store(self.url)
+        store = self._given_store or open_store(self.url)
         await store.open()
         parts.store = store
         try:

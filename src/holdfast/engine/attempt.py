@@ -115,6 +115,8 @@ class Attempt:
         context = contextvars.copy_context()
         context.run(current.set, body)
         fn = fn or self.step.fn
+        if run.host.settings.on_step is not None:
+            run.host.settings.on_step(run.row, key, self.digest)
         run.executing += 1
         try:
             if inspect.iscoroutinefunction(fn):

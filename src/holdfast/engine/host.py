@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.clock import Clock, Micros
+from holdfast.types import RunRow
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -46,11 +48,18 @@ class Host(Protocol):
     ) -> None: ...
 
 
+OnStep = Callable[[RunRow, str, bytes | None], None]
+"""Is told the run, the step's key and the digest of its arguments."""
+
+
 class Settings:
-    """Limits a worker sets for its runs."""
+    """What a worker sets for its runs."""
 
-    __slots__ = ("memory_wait", "unsure_wait")
+    __slots__ = ("memory_wait", "on_step", "unsure_wait")
 
-    def __init__(self, memory_wait: Micros = 1_000_000, unsure_wait: Micros = 60_000_000) -> None:
+    def __init__(
+        self, memory_wait: Micros, unsure_wait: Micros, on_step: OnStep | None = None
+    ) -> None:
         self.memory_wait = memory_wait  # waits shorter than this stay in memory
         self.unsure_wait = unsure_wait  # the same, while the body may be doing plain I/O
+        self.on_step = on_step  # called when a try at a step begins

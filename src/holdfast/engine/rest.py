@@ -24,11 +24,9 @@ def consider(run: Execution, *, lingered: bool = False) -> None:
     """Called whenever the run's body has come to rest: suspends it if that is right now."""
     if not run.waits and not run.pausing and not run.parking:
         return
-    if run.closed or run.suspending or not run.live or run.task is None or run.task.done():
+    if not is_quiet(run):
         return
-    if run.root.ready or run.root.arrived or run.threads or not run.journal.durable:
-        return
-    surely_waiting = _only_waits(run)
+    surely_waiting = only_waits(run)
     if run.executing and not surely_waiting:
         return
     if run.pausing or run.parking:
@@ -40,6 +38,13 @@ def consider(run: Execution, *, lingered: bool = False) -> None:
         _suspend(run)
     elif run.resting is None:
         run.resting = run.call_later(delay, lambda: _lingered(run))
+
+
+def is_quiet(run: Execution) -> bool:
+    """Has the body come to rest, with everything durable? Steps may still be at work."""
+    if run.closed or run.suspending or not run.live or run.task is None or run.task.done():
+        return False
+    return not (run.root.ready or run.root.arrived or run.threads) and run.journal.durable
 
 
 def _stay(run: Execution, surely_waiting: bool) -> float:
@@ -90,7 +95,7 @@ def waiting_for(run: Execution) -> str:
     return ", ".join(labels[:5]) + more
 
 
-def _only_waits(run: Execution) -> bool:
+def only_waits(run: Execution) -> bool:
     """Is every task of the run blocked in a durable wait, or in another task of the run?"""
     durable = {wait.future for wait in run.waits} | run.transparent
     for wait in run.waits:

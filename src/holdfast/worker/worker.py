@@ -26,7 +26,7 @@ from holdfast.clock import Clock, to_micros
 from holdfast.engine import hosts
 from holdfast.engine.commit import Committer
 from holdfast.engine.execution import Execution
-from holdfast.engine.host import Settings
+from holdfast.engine.host import OnStep, Settings
 from holdfast.engine.loop import LoopHooks, hook, unhook
 from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import RunOptions, Workflow
@@ -51,6 +51,7 @@ class WorkerOptions:
     grace: timedelta = timedelta(seconds=10)
     memory_wait: timedelta = timedelta(seconds=1)
     unsure_wait: timedelta = timedelta(seconds=60)
+    on_step: OnStep | None = None  # told of every try at a step, as its body begins
 
 
 class Worker:
@@ -68,7 +69,9 @@ class Worker:
         self.options = options
         self.id = f"w-{uuid.uuid4().hex[:12]}"
         self.runs: dict[RunKey, Execution] = {}
-        self.settings = Settings(to_micros(options.memory_wait), to_micros(options.unsure_wait))
+        self.settings = Settings(
+            to_micros(options.memory_wait), to_micros(options.unsure_wait), options.on_step
+        )
         self.sync_executor = ThreadPoolExecutor(options.threads, thread_name_prefix="holdfast-run")
         self.hooks: LoopHooks
         self.committer = Committer(store, self._need_mail)
@@ -80,6 +83,7 @@ class Worker:
         self._mail_wanted = True
         self._look_around = False
         self._draining = False
+        self._crashed = False
         self._opening: set[RunKey] = set()  # claimed, and their journals being read
         self._alarm: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -118,6 +122,8 @@ class Worker:
 
     async def close(self, grace: timedelta | None = None) -> None:
         """Hands every run back, once its running steps have ended or the grace time is over."""
+        if self._crashed:
+            return
         self._draining = True
         self._bell.set()
         left = (grace if grace is not None else self.options.grace).total_seconds()
@@ -144,7 +150,7 @@ class Worker:
 
     async def crash(self) -> None:
         """Plays dead, for tests: nothing more is written, nothing is handed back."""
-        self._draining = True
+        self._draining = self._crashed = True
         self.committer.abort()
         for run in list(self.runs.values()):
             run.evict()
