@@ -359,9 +359,17 @@ class Execution:
 
     def wait_for(self, wait: Wait) -> None:
         self.waits[wait] = None
+        self._stir()
 
     def done_waiting(self, wait: Wait) -> None:
         self.waits.pop(wait, None)
+        self._stir()
+
+    def _stir(self) -> None:
+        """The run waits for something else now: how long it stays in memory is decided anew."""
+        if self.resting is not None:
+            self.resting.cancel()
+            self.resting = None
 
     def add_task(self, task: asyncio.Task[Any]) -> None:
         self._tasks.add(task)
