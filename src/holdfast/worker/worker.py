@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast import codec
-from holdfast.clock import Clock, to_micros
+from holdfast.clock import Clock, Micros, to_micros
 from holdfast.engine import hosts
 from holdfast.engine.commit import Committer
 from holdfast.engine.execution import Execution
@@ -90,6 +90,8 @@ class Worker:
         self._unlisten: Callable[[], None] | None = None
         self._reaper = Reaper(self)
         self.on_settled: Callable[[RunRow], None] | None = None
+        # Told after each look for work when the next run is due.
+        self.on_looked: Callable[[Micros | None], None] | None = None
 
     # Life
 
@@ -359,6 +361,8 @@ class Worker:
         at = await self.store.next_ready(self._names)
         if at is not None and at > self.clock.now():
             self._alarm = self.clock.call_at(at, self._bell.set, self.hooks.call_later)
+        if self.on_looked is not None:
+            self.on_looked(at)
 
     # The lease
 
