@@ -53,7 +53,7 @@ from holdfast.errors import (
 )
 from holdfast.retry import Retry
 from holdfast.types import RunFilter, Status
-from holdfast.worker.worker import WorkerOptions
+from holdfast.worker.options import WorkerOptions
 
 __all__ = [
     "AlreadyEnded",

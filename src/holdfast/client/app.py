@@ -10,15 +10,16 @@ from __future__ import annotations
 import builtins
 import copy
 import types
-from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, ParamSpec, TypeVar
 
 from holdfast import codec
 from holdfast.client import explain
 from holdfast.client.results import Results
+from holdfast.client.run import Run
 from holdfast.client.sync import SyncDoor
-from holdfast.clock import Clock, SystemClock, to_datetime
+from holdfast.clock import Clock, SystemClock
 from holdfast.engine.commit import Committer
 from holdfast.engine.workflow import RunOptions, Workflow, require
 from holdfast.errors import (
@@ -27,9 +28,6 @@ from holdfast.errors import (
     BadValue,
     IdReused,
     NotOpen,
-    RunCancelled,
-    RunFailed,
-    RunHalted,
     UnknownPromise,
     UnknownRun,
     UnknownWorkflow,
@@ -47,7 +45,8 @@ from holdfast.types import (
     Status,
     WorkerRow,
 )
-from holdfast.worker.worker import Worker, WorkerOptions, new_run
+from holdfast.worker.options import WorkerOptions, new_run
+from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -163,11 +162,20 @@ class Holdfast:
         store = self.store
         bound = workflow.with_options(**self._options) if self._options else workflow
         payload = bound.encode_input(args, kwargs)
+        if bound.options.durability == "none":
+            return self._start_undurable(bound, payload)
         new = new_run(bound.name, payload, self._parts.clock, bound.options)
         started = await self._start(store, new)
         if not started.created and not started.joined:
             _same(started.row, new)
         return Run(self, started.row.id, bound)
+
+    def _start_undurable(self, workflow: Workflow[Any, R], payload: bytes) -> Run[R]:
+        if self._parts.worker is None:
+            raise BadArguments("durability='none' runs in this process, but the app has no worker")
+        run: Run[R] = Run(self, workflow.options.id or "", workflow)
+        run._in_memory = self._parts.worker.start_undurable(workflow, payload)
+        return run
 
     async def _start(self, store: Store, new: NewRun) -> Started:
         parts = self._parts
@@ -289,77 +297,6 @@ class _Parts:
         self.results: Results | None = None
 
 
-class Run(Generic[R]):
-    """A handle on a run."""
-
-    def __init__(self, app: Holdfast, id: str, workflow: Workflow[Any, R] | None) -> None:
-        self.id = id
-        self._app = app
-        self._workflow = workflow
-
-    def __repr__(self) -> str:
-        return f"<run {self.id}>"
-
-    async def result(self) -> R:
-        """Waits for the run to end: its result, or RunFailed (from the error), or RunCancelled.
-
-        RunHalted if it was parked or quarantined: then nothing happens until somebody decides.
-        """
-        results = self._app._parts.results
-        if results is None:
-            raise NotOpen
-        row = await results.wait(self.id)
-        if row.status is Status.COMPLETED:
-            return self._decode(row)
-        if row.status is Status.CANCELLED:
-            raise RunCancelled(f"run {self.id!r} was cancelled")
-        if row.status in HALTED:
-            raise RunHalted(f"run {self.id!r} is {row.status}: {row.reason}")
-        error = codec.decode_error(row.output or b"null")
-        raise RunFailed(f"run {self.id!r} failed: {type(error).__name__}: {error}") from error
-
-    def _decode(self, row: RunRow) -> R:
-        workflow = self._workflow or self._app.workflows.get(row.workflow)
-        if workflow is None:
-            return codec.decode(row.output or b"null", what=f"the result of run {self.id!r}")  # type: ignore[no-any-return]
-        value: R = workflow.decode_result(row.output, self.id)
-        return value
-
-    async def status(self) -> Status:
-        return (await self._app.row(self.id)).status
-
-    async def history(self) -> list[Entry]:
-        return await self._app.history(self.id)
-
-    async def why(self) -> str:
-        return await self._app.why(self.id)
-
-    async def resolve(self, name: str, value: object, *, early: bool = False) -> None:
-        await self._app.resolve(self.id, name, value, early=early)
-
-    async def send(self, message: object, *, channel: str = "") -> None:
-        await self._app.send(self.id, message, channel=channel)
-
-    async def cancel(self) -> None:
-        await self._app.cancel(self.id)
-
-    async def pause(self) -> None:
-        await self._app.pause(self.id)
-
-    async def resume(self) -> None:
-        await self._app.resume(self.id)
-
-    async def rerun(self) -> Run[R]:
-        await self._app.rerun(self.id)
-        return self
-
-    async def fork(self, *, before: str, id: str | None = None) -> Run[R]:
-        return await self._app.fork(self.id, before=before, id=id)
-
-    async def created_at(self) -> datetime:
-        return to_datetime((await self._app.row(self.id)).created_at)
-
-
 def _listed(
     given: Iterable[Workflow[Any, Any] | types.ModuleType],
 ) -> dict[str, Workflow[Any, Any]]:
@@ -388,6 +325,3 @@ def _same(row: RunRow, new: NewRun) -> None:
 def _not_ended(row: RunRow) -> None:
     if row.status.ended:
         raise AlreadyEnded(f"run {row.id!r} has ended ({row.status})")
-
-
-Callback = Callable[[], None]

@@ -86,4 +86,4 @@ class _Behind:
 
 
 def _is_ours(value: object) -> bool:
-    return type(value).__module__ == "holdfast.client.app"
+    return type(value).__module__.startswith("holdfast.client.")

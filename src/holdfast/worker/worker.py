@@ -17,16 +17,14 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from holdfast import codec
 from holdfast.clock import Clock, Micros, to_micros
 from holdfast.engine import hosts
 from holdfast.engine.commit import Committer
 from holdfast.engine.execution import Execution
-from holdfast.engine.host import OnStep, Settings
+from holdfast.engine.host import Settings
 from holdfast.engine.loop import LoopHooks, hook, unhook
 from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import RunOptions, Workflow
@@ -34,24 +32,14 @@ from holdfast.errors import IdReused, StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
 from holdfast.types import HALTED, Entry, Kind, NewRun, RunKey, RunRow, WorkerRow
 from holdfast.worker.lease import Lease
+from holdfast.worker.options import WorkerOptions, new_run
 from holdfast.worker.reaper import Reaper
+from holdfast.worker.undurable import Undurable
 
 log = logging.getLogger("holdfast")
 
 POLL_SECONDS = 2.0
 CLAIM_MAX = 256
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
-    concurrency: int = 1000  # runs in memory at once
-    threads: int = 64  # `def` workflows at once
-    lease: timedelta = timedelta(seconds=6)
-    hang: timedelta = timedelta(seconds=20)
-    grace: timedelta = timedelta(seconds=10)
-    memory_wait: timedelta = timedelta(seconds=1)
-    unsure_wait: timedelta = timedelta(seconds=60)
-    on_step: OnStep | None = None  # told of every try at a step, as its body begins
 
 
 class Worker:
@@ -215,6 +203,14 @@ class Worker:
         if self._draining:
             self._left.set()
 
+    def start_undurable(
+        self, workflow: Workflow[Any, Any], payload: bytes
+    ) -> asyncio.Future[RunRow]:
+        """Executes a run without a journal; gives its row once it has ended."""
+        host = Undurable(self.clock, self.hooks, self.sync_executor, self.lease_holds)
+        host.begin(workflow, payload)
+        return host.ended
+
     async def start_child(
         self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
     ) -> None:
@@ -332,8 +328,8 @@ class Worker:
         self.runs[row.key] = run
         if row.session is not None:
             run.session_data = await self._read_session(row.session)
-        if run.replayed_steps:
-            self._say_resumed(run)
+        if run.replayed_steps and not any(e.key == self.id for e in entries[:-1]):
+            self._say_resumed(run)  # and was not merely asleep
         try:
             run.begin()
         except Exception as error:
@@ -389,23 +385,3 @@ class Worker:
 def _first_entry(row: RunRow) -> Entry:
     """The claim of a fresh run, which need not be read back."""
     return Entry(1, Kind.CLAIM, row.owner or "", row.updated_at, row.epoch)
-
-
-def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) -> NewRun:
-    """The row of a run to be started."""
-    now = clock.now()
-    return NewRun(
-        id=options.id or uuid.uuid4().hex,
-        workflow=workflow,
-        input=payload,
-        digest=codec.digest(payload),
-        created_at=now,
-        incarnation=uuid.uuid4().hex,
-        queue=options.queue,
-        priority=options.priority,
-        ready_at=now + (to_micros(options.delay) if options.delay else 0),
-        deadline_at=now + to_micros(options.deadline) if options.deadline else None,
-        session=options.session,
-        on_busy=options.on_busy,
-        while_waiting=options.while_waiting,
-    )
