@@ -94,6 +94,7 @@ class FakeClock:
         self._now = to_micros(start - datetime.fromtimestamp(0, UTC))
         self._alarms: list[_FakeAlarm] = []
         self._count = 0
+        self._prune_at = 64
 
     def now(self) -> Micros:
         return self._now
@@ -102,6 +103,8 @@ class FakeClock:
         self, at: Micros, callback: Callable[[], object], call_later: Callable[..., Alarm]
     ) -> Alarm:
         self._count += 1
+        if len(self._alarms) >= self._prune_at:
+            self._prune()
         alarm = _FakeAlarm(at, self._count, callback, asyncio.get_running_loop())
         heapq.heappush(self._alarms, alarm)
         if at <= self._now:
@@ -124,6 +127,12 @@ class FakeClock:
             return False
         self._move(max(at, self._now))
         return True
+
+    def _prune(self) -> None:
+        """Forgets cancelled alarms: most are, long before their time."""
+        self._alarms = [alarm for alarm in self._alarms if not alarm.cancelled]
+        heapq.heapify(self._alarms)
+        self._prune_at = max(64, 2 * len(self._alarms))
 
     def _move(self, to: Micros) -> None:
         self._now = to
@@ -158,3 +167,8 @@ class _FakeAlarm:
 
     def cancel(self) -> None:
         self.cancelled = True
+        self.callback = _nothing  # it may hold a whole run in memory
+
+
+def _nothing() -> None:
+    return None
