@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 
 import holdfast
@@ -13,6 +14,7 @@ RECORDED = 5000
 WINDOW = 300
 
 marks: dict[str, float] = {}
+live = asyncio.Event()
 walls: list[float] = []
 cpus: list[float] = []
 
@@ -25,7 +27,8 @@ async def work(n: int) -> str:
 @holdfast.step
 async def first_live() -> None:
     marks["live"] = time.perf_counter()
-    await asyncio.sleep(marks["stay"])
+    live.set()
+    await asyncio.sleep(3600)  # until the worker plays dead
 
 
 @holdfast.workflow
@@ -56,22 +59,21 @@ async def _recovery(setting: Setting) -> None:
     recorded = 1000 if setting.quick else RECORDED
     folder = setting.fresh()
     url = f"sqlite:///{folder}/bench.db"
-    marks["stay"] = 3600
     app = holdfast.Holdfast(url, workflows=[long])
     await app.open()
     await app.with_options(id="long").start(long, recorded)
-    await _until_live(app)
+    await live.wait()
     bodies: list[float] = []
     whole: list[float] = []
     for _ in range(3 if setting.quick else 5):
         assert app.worker is not None
         await app.worker.crash()
         await app.store.close()
-        marks.pop("live")
+        live.clear()
         app = holdfast.Holdfast(url, workflows=[long])
         since = time.perf_counter()
         await app.open()
-        await _until_live(app)
+        await live.wait()
         bodies.append(recorded / (marks["replayed"] - marks["body"]))
         whole.append(recorded / (marks["live"] - since))
     assert app.worker is not None
@@ -82,11 +84,6 @@ async def _recovery(setting: Setting) -> None:
     setting.add(
         "from opening the app to the next step", middle(whole), "steps/s", "at least 30,000"
     )
-
-
-async def _until_live(app: holdfast.Holdfast) -> None:
-    while "live" not in marks:
-        await asyncio.sleep(0.001)
 
 
 async def _growth(setting: Setting) -> None:
@@ -101,11 +98,7 @@ async def _growth(setting: Setting) -> None:
     remove(folder)
     for length in lengths:
         window = slice(length, length + WINDOW + 1)
-        steps = [after - before for before, after in _pairs(walls[window])]
+        steps = [after - before for before, after in itertools.pairwise(walls[window])]
         cpu = cpus[length + WINDOW] - cpus[length]
         setting.add(f"a step after {length:,}, median", middle(steps) * 1e6, "µs", "does not grow")
         setting.add(f"a step after {length:,}, CPU", cpu * 1e6 / WINDOW, "µs", "does not grow")
-
-
-def _pairs(values: list[float]) -> list[tuple[float, float]]:
-    return list(zip(values, values[1:], strict=False))
