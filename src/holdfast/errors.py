@@ -33,6 +33,10 @@ Control flow that must pass through users' ``except Exception`` derives from Bas
 
     Suspended                     the run leaves memory; let it pass
 
+And one warning:
+
+    ReplayWarning                 code that will not do the same on replay
+
 A class's docstring is the text of an error raised without one.
 """
 
@@ -184,6 +188,10 @@ class SchemaMismatch(StoreError):
 
 class Unsupported(StoreError):
     """This platform or file system cannot do it."""
+
+
+class ReplayWarning(UserWarning):
+    """A workflow reads something that will be different when it is replayed."""
 
 
 class Suspended(BaseException):

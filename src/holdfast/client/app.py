@@ -160,6 +160,7 @@ class Holdfast:
                 f"Holdfast(..., workflows=[{workflow.name}])"
             )
         store = self.store
+        workflow.check()
         bound = workflow.with_options(**self._options) if self._options else workflow
         payload = bound.encode_input(args, kwargs)
         if bound.options.durability == "none":
@@ -218,7 +219,7 @@ class Holdfast:
             await self.store.promises(row.key),
             await self.store.workers(),
             self._parts.clock.now(),
-            served=row.workflow in self.workflows,
+            served=row.workflow in self.workflows if self.workflows else None,
         )
 
     async def result(self, run_id: str) -> Any:
@@ -241,7 +242,7 @@ class Holdfast:
             known = ", ".join(repr(p.name) for p in opened.values() if not p.resolved) or "none"
             raise UnknownPromise(
                 f"run {run_id!r} has no promise {name!r}; open are: {known}. "
-                "To answer one that it will open later, pass early=True."
+                "To answer one that it will open later, pass early=True (`--early`)."
             )
         await self.store.post(run_id, MailKind.PROMISE, name, payload, self._parts.clock.now())
 
@@ -278,10 +279,9 @@ class Holdfast:
             raise BadArguments(
                 f"run {run_id!r} has no step {before!r}; see `holdfast show {run_id}`"
             )
-        found = self.workflows.get(row.workflow)
-        if found is None:
-            raise UnknownWorkflow(f"workflow {row.workflow!r} is not listed here")
-        new = new_run(found.name, row.input, self._parts.clock, found.options.updated(id=id))
+        found = self.workflows.get(row.workflow)  # None: a mere client, others serve it
+        options = found.options if found is not None else RunOptions()
+        new = new_run(row.workflow, row.input, self._parts.clock, options.updated(id=id))
         started = await self.store.fork(run_id, at, new)
         return Run(self, started.row.id, found)
 

@@ -16,8 +16,9 @@ def why(
     workers: Sequence[WorkerRow],
     now: Micros,
     *,
-    served: bool,
+    served: bool | None,
 ) -> str:
+    """`served`: whether the asking app lists the workflow; None: it lists none at all."""
     steps = sum(entry.kind is Kind.STEP for entry in journal)
     said = [
         f"Run {row.id} of {row.workflow} was started {_ago(now - row.created_at)} "
@@ -33,7 +34,7 @@ def why(
     return " ".join(said)
 
 
-def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool) -> str:
+def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool | None) -> str:
     match row.status:
         case Status.COMPLETED | Status.FAILED | Status.CANCELLED:
             return f"It ended as {row.status} {_ago(now - (row.ended_at or now))}."
@@ -52,7 +53,7 @@ def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool)
                 return f"It is to begin {_at(row.ready_at)}."
             if not workers:
                 return "It can go on, but no worker is alive."
-            if not served:
+            if served is False:
                 return f"It is stalled: nobody here serves the workflow {row.workflow!r}."
             return "It can go on and waits for a worker with room."
         case Status.PAUSED:
@@ -77,13 +78,13 @@ def _last_failure(row: RunRow, journal: Sequence[Entry]) -> str | None:
 
 
 def _cure(
-    row: RunRow, promises: Sequence[PromiseRow], journal: Sequence[Entry], served: bool
+    row: RunRow, promises: Sequence[PromiseRow], journal: Sequence[Entry], served: bool | None
 ) -> str | None:
     if row.status in (Status.FAILED, Status.CANCELLED):
         return f"To go on from the step that failed: `holdfast rerun {row.id}`."
     if row.status in (Status.PAUSED, Status.PARKED, Status.QUARANTINED):
         return f"To let it go on: `holdfast resume {row.id}`."
-    if row.status is Status.PENDING and not served:
+    if row.status is Status.PENDING and served is False:
         return "Start a worker whose app lists this workflow: `holdfast worker module:app`."
     delivered = {entry.key for entry in journal if entry.kind is Kind.PROMISE}
     waiting = [p for p in promises if not p.resolved and p.key not in delivered]

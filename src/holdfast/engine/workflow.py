@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from holdfast import codec
+from holdfast.engine.lint import warn_of_undurable_reads
 from holdfast.engine.thread import sync_body
 from holdfast.errors import BadArguments, HoldfastError, UnknownWorkflow
 from holdfast.types import OnBusy, WhileWaiting
@@ -73,6 +75,7 @@ class Workflow(Generic[P, R]):
         self.name = name or fn.__name__
         self.options = RunOptions()
         self.is_async = inspect.iscoroutinefunction(fn)
+        self._checked = threading.Event()  # shared by what with_options() makes of it
         self.is_remote = is_remote  # another codebase serves it: this is only its signature
         functools.update_wrapper(self, fn)  # type: ignore[arg-type]
 
@@ -94,6 +97,12 @@ class Workflow(Generic[P, R]):
     @functools.cached_property
     def hints(self) -> tuple[dict[str, Any], Any]:
         return codec.hints(self.fn)
+
+    def check(self) -> None:
+        """Says once what in the code will not replay."""
+        if not self._checked.is_set():
+            self._checked.set()
+            warn_of_undurable_reads(self.fn)
 
     def encode_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The arguments as they are journaled; BadArguments if they do not fit the signature."""
