@@ -11,9 +11,11 @@ import random
 
 from holdfast.errors import NotOpen, StoreError, UnknownRun
 from holdfast.store.base import Store
-from holdfast.types import RunId, RunRow
+from holdfast.types import ENDED, RunId, RunRow, Status
 
 POLL_SECONDS = 1.0
+LOOK_SECONDS_EACH = 20e-6
+SETTLED = ENDED | {Status.PARKED, Status.QUARANTINED}
 
 
 class Results:
@@ -44,7 +46,8 @@ class Results:
                 self._waiting.pop(run, None)
                 future.cancel()
                 raise UnknownRun(f"there is no run {run!r}")
-            await self._look()
+            if found.status in SETTLED:
+                self._settle(found)
             if self._task is None:
                 self._task = asyncio.get_running_loop().create_task(self._watch())
         return await asyncio.shield(future)
@@ -68,6 +71,8 @@ class Results:
             poll = asyncio.get_running_loop().call_later(nap, self._bell.set)
             await self._bell.wait()
             poll.cancel()
+            # Many may wait, and every look asks for them all: the more they are, the longer the pause.
+            await asyncio.sleep(LOOK_SECONDS_EACH * len(self._waiting))
             self._bell.clear()
             try:
                 await self._look()

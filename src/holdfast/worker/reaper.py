@@ -47,9 +47,13 @@ class Reaper:
         for row in rows:
             if row.id == self._worker.id:
                 continue
-            if self._worker.store.is_dead(row) or row.lease_left_seconds <= 0:
+            if row.lease_left_seconds <= 0:
                 await self._reap(row)
-            elif row.id not in self._watched:
+            elif row.id in self._watched:
+                continue
+            elif self._worker.store.is_dead(row):
+                await self._reap(row)
+            else:
                 self._watch(row)
 
     def _watch(self, row: WorkerRow) -> None:

@@ -39,6 +39,7 @@ from holdfast.worker.undurable import Undurable
 log = logging.getLogger("holdfast")
 
 POLL_SECONDS = 2.0
+LOOK_SECONDS = 0.05
 CLAIM_MAX = 256
 
 
@@ -70,8 +71,10 @@ class Worker:
         self._left = asyncio.Event()
         self._mail_wanted = True
         self._look_around = False
+        self._look_soon: asyncio.TimerHandle | None = None
         self._draining = False
         self._crashed = False
+        self._napping = False
         self._opening: set[RunKey] = set()  # claimed, and their journals being read
         self._alarm: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -156,8 +159,9 @@ class Worker:
         self._reaper.close()
         if self._unlisten is not None:
             self._unlisten()
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for timer in (self._alarm, self._look_soon):
+            if timer is not None:
+                timer.cancel()
 
     def _forget(self) -> None:
         hosts.closed(self)
@@ -216,8 +220,6 @@ class Worker:
     ) -> None:
         new = new_run(workflow.name, payload, self.clock, workflow.options.updated(id=id))
         new.parent, new.parent_step = run.row.key, step
-        if new.session is None:
-            new.session = run.row.session
         started = await self.start(new)
         if started.row.digest != new.digest:
             raise IdReused(
@@ -256,11 +258,24 @@ class Worker:
         """There may be something to claim."""
         self._bell.set()
 
+    @property
+    def is_idle(self) -> bool:
+        """Is it waiting to be told of something, with all written? Its runs may be busy."""
+        return self._napping and not self._bell.is_set() and self.committer.is_idle
+
     def _room(self) -> int:
         return self.options.concurrency - len(self.runs) - len(self._opening)
 
     def _rung(self) -> None:
         self._mail_wanted = True
+        self._bell.set()
+        if self._look_soon is None:
+            # Perhaps a new worker rang: it is watched from now on, or its death goes unnoticed.
+            self._look_soon = self.hooks.call_later(LOOK_SECONDS, self._look_now)
+
+    def _look_now(self) -> None:
+        self._look_soon = None
+        self._look_around = True
         self._bell.set()
 
     def _need_mail(self, run: Execution) -> None:
@@ -280,7 +295,9 @@ class Worker:
                 log.exception("the worker failed to look for work, trying again")
                 nap /= 10
             poll = self.hooks.call_later(nap, self._poll)
+            self._napping = True
             await self._bell.wait()
+            self._napping = False
             poll.cancel()
 
     def _poll(self) -> None:
