@@ -67,6 +67,11 @@ class Committer:
         self._ring()
         return await future
 
+    @property
+    def is_idle(self) -> bool:
+        """Is everything written?"""
+        return self._wake is not None and not self._wake.done()
+
     def _ring(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
