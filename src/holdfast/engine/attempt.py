@@ -95,11 +95,13 @@ class Attempt:
                     raise Suspended from None
                 if await self._failed(error):
                     continue
-                if step.retry.fallback is not None:
+                if step.retry.fallback is None:
+                    return await self._complete(None, error)
+                try:
                     value = await self._execute(args, kwargs, in_thread, step.retry.fallback)
                     output = codec.encode(value, annotation=step.result_type(), what=self.what)
-                else:
-                    return await self._complete(None, error)
+                except Exception as second:
+                    return await self._complete(None, second)
             return await self._complete((value, output), None)
 
     async def _execute(

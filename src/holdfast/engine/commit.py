@@ -142,11 +142,8 @@ class Committer:
             if run.wants_commit:
                 self.mark(run)
         elif run.suspending and not outcome.suspended:
-            run.suspending = False
-            run.then = None
             self._need_mail(run)
-            run.open_gate()
-            run.root.pump()
+            run.stay()
         else:
             run.settled = append.then
             run.evict()

@@ -270,6 +270,11 @@ class Execution:
         return append, len(entries)
 
     @property
+    def is_suspect(self) -> bool:
+        """Did it kill its worker before, and has it completed nothing since?"""
+        return self.row.strikes >= 2 and self.journal.completed_steps == self.replayed_steps
+
+    @property
     def wants_commit(self) -> bool:
         return bool(
             self.journal.has_pending or self.then or self.new_promises or self.session_writes
@@ -299,6 +304,14 @@ class Execution:
                 if not future.done():
                     future.set_result(None)
         return True
+
+    def stay(self) -> None:
+        """The store refused to suspend the run, because mail had come: it goes on in memory."""
+        self.suspending = False
+        self.then = None
+        self.open_gate()
+        for frame in {self.root, *(wait.claim.scope.frame for wait in self.waits)}:
+            frame.pump()
 
     def rest(self, frame: Frame) -> None:
         rest.consider(self)

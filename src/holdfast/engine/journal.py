@@ -148,6 +148,11 @@ class Journal:
         self._tail.append(claim.key)
         return entry
 
+    def holds(self, claim: Claim) -> bool:
+        """Is the completion of this call on record?"""
+        log = self.logs.get(claim.scope.frame.key)
+        return log is not None and claim.key in log.completions
+
     def find_value(self, claim: Claim) -> Entry | None:
         frame = claim.scope.frame
         log = self.logs.get(frame.key)

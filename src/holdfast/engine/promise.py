@@ -54,7 +54,8 @@ class Promise(Waitable[T]):
             None if prompt is None else codec.encode(prompt, what=what),
             run.tick(),
         )
-        run.announce(row)
+        if not run.journal.holds(self._claim):
+            run.announce(row)
 
     async def _wait(self) -> T:
         if not self._value:

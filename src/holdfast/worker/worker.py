@@ -264,6 +264,8 @@ class Worker:
         return self._napping and not self._bell.is_set() and self.committer.is_idle
 
     def _room(self) -> int:
+        if len(self.runs) == 1 and next(iter(self.runs.values())).is_suspect:
+            return 0  # it restarts alone, until it has made progress
         return self.options.concurrency - len(self.runs) - len(self._opening)
 
     def _rung(self) -> None:
