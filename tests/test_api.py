@@ -1,0 +1,88 @@
+"""The public names are a promise: this list changes on purpose, with a line in the changelog."""
+
+from __future__ import annotations
+
+import holdfast
+
+PUBLIC = """
+AlreadyEnded
+AlreadyResolved
+BadArguments
+BadValue
+BodySpins
+DeadlineExceeded
+Decision
+Diverged
+FakeClock
+Holdfast
+HoldfastError
+IdReused
+LeaseLost
+NotDecodable
+NotEncodable
+NotInRun
+NotOpen
+NotResumable
+PayloadTooLarge
+PromiseReused
+ReplayWarning
+RequestError
+Retry
+Run
+RunCancelled
+RunError
+RunFailed
+RunFilter
+RunHalted
+SchemaMismatch
+SessionBusy
+Status
+StepFailed
+StepOnEventLoop
+StepTimedOut
+StoreCorrupt
+StoreError
+StoreUnavailable
+Suspended
+SystemClock
+Terminal
+UnknownPromise
+UnknownRun
+UnknownWorkflow
+Unsupported
+WorkerOptions
+Workflow
+approval
+child
+continue_as
+idempotency_key
+now
+once
+promise
+race
+random
+receive
+recovered
+register
+remote
+session
+sleep
+sleep_until
+start
+stash
+step
+uuid4
+workflow
+""".split()
+
+
+def test_the_public_names_are_these() -> None:
+    assert sorted(holdfast.__all__) == PUBLIC
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in PUBLIC if not hasattr(holdfast, name)] == []
+
+
+def test_no_public_name_hides_a_builtin() -> None:
+    assert [name for name in PUBLIC if name in dir(__builtins__)] == []

@@ -1,0 +1,69 @@
+"""Checked by mypy, not run: each `type: ignore` here must be needed, or `make lint` fails."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, assert_type
+
+import holdfast
+
+
+@holdfast.step
+async def ask(prompt: str) -> int:
+    return len(prompt)
+
+
+@holdfast.step(retry=holdfast.Retry(attempts=2))
+def save(text: str, *, twice: bool = False) -> bool:
+    return twice
+
+
+class Agent:
+    @holdfast.step
+    async def think(self, topic: str) -> str:
+        return topic
+
+
+@holdfast.workflow
+async def research(question: str, depth: int = 1) -> list[int]:
+    assert_type(await ask(question), int)
+    assert_type(await asyncio.to_thread(save, question, twice=True), bool)
+    assert_type(await Agent().think("x"), str)
+    await ask(3)  # type: ignore[arg-type]
+    await asyncio.to_thread(save, 3)  # type: ignore[arg-type]
+    return [depth]
+
+
+@holdfast.workflow(name="other")
+def plain(question: str) -> float:
+    return 1.0
+
+
+@holdfast.remote("elsewhere")
+async def elsewhere(x: int) -> str: ...  # type: ignore[empty-body]
+
+
+async def use(app: holdfast.Holdfast) -> None:
+    run = await app.start(research, "why?", depth=2)
+    assert_type(run, holdfast.Run[list[int]])
+    assert_type(await run.result(), list[int])
+    assert_type(await (await app.start(plain, "why?")).result(), float)
+    assert_type(await (await app.with_options(id="a").start(elsewhere, 1)).result(), str)
+    await app.start(research, 3)  # type: ignore[arg-type]
+    await app.start(research)  # type: ignore[call-arg]
+    await app.start(research, "why?", depht=2)  # type: ignore[call-arg]
+
+
+async def inside() -> None:
+    assert_type(await holdfast.child(research, "why?"), list[int])
+    assert_type(await holdfast.promise("n", int), int)
+    assert_type(await holdfast.approval("release"), holdfast.Decision)
+    assert_type(await holdfast.receive(str), str)
+    name, value = await holdfast.race(a=ask("x"), b=holdfast.sleep(1))
+    assert_type(name, str)
+    await holdfast.child(research, 3)  # type: ignore[arg-type]
+
+
+plain_call: Callable[[str], Coroutine[Any, Any, int]] = ask
+assert_type(plain("x"), float)
