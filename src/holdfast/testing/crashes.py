@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holdfast import codec
-from holdfast.clock import FakeClock
+from holdfast.clock import FakeClock, SystemClock
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import AlreadyEnded
 from holdfast.store.base import End
@@ -64,6 +64,7 @@ async def crash_everywhere(
     answers: Mapping[str, object] | None = None,
     messages: Sequence[object] = (),
     worker_options: WorkerOptions | None = None,
+    clock: SystemClock | None = None,
 ) -> CrashReport:
     """Runs `workflow(*args)` with a crash at every journal position; NotDurable if one does harm.
 
@@ -71,8 +72,11 @@ async def crash_everywhere(
     answers: to its promises and approvals, by name, given as soon as the run has begun.
     messages: sent to the run in this order, likewise.
     worker_options: of the workers.
+    clock: by default time is virtual and jumps to what is next; a SystemClock lets it pass.
     """
-    trial = _Trial(workflow, args, [workflow, *workflows], answers or {}, messages, worker_options)
+    trial = _Trial(
+        workflow, args, [workflow, *workflows], answers or {}, messages, worker_options, clock
+    )
     report = CrashReport(workflow.name)
     await trial.without_crash(report)
     for entries in range(POSITIONS_MAX):
@@ -92,6 +96,7 @@ class _Trial:
     answers: Mapping[str, object]
     messages: Sequence[object]
     worker_options: WorkerOptions | None
+    clock: SystemClock | None
 
     async def without_crash(self, report: CrashReport) -> None:
         life = _Life(self)
@@ -157,7 +162,7 @@ class _Life:
         self.started: list[StepCall] = []
         self.where = "without a crash"
         self._trial = trial
-        self._clock = FakeClock()
+        self._clock = trial.clock or FakeClock()
         self._provided = False
 
     async def live(self) -> RunRow | None:

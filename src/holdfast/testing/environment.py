@@ -21,9 +21,10 @@ from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast.client import Holdfast, Run
-from holdfast.clock import FakeClock, Micros
+from holdfast.clock import FakeClock, Micros, SystemClock, to_micros
 from holdfast.engine import rest
 from holdfast.engine.workflow import Workflow
+from holdfast.errors import RunError
 from holdfast.testing.kept_store import KeptStore
 from holdfast.types import HALTED, RunRow
 from holdfast.worker.options import WorkerOptions
@@ -44,8 +45,9 @@ class NotSettled(AssertionError):
 
 
 class Environment:
-    """An app in memory, `app`, on a clock, `clock`, that moves by `advance`, `settle` and `result`.
+    """An app in memory, `app`, on a clock, `clock`, that only `advance`, `result` and `ended` move.
 
+    clock: a SystemClock lets time pass by itself instead.
     started: the key of every step whose body began, each try anew, in order.
     """
 
@@ -54,11 +56,11 @@ class Environment:
         workflows: Iterable[Workflow[Any, Any] | types.ModuleType],
         *,
         worker_options: WorkerOptions | None = None,
-        clock: FakeClock | None = None,
+        clock: FakeClock | SystemClock | None = None,
         store: KeptStore | None = None,
         patience: timedelta = timedelta(seconds=20),
     ) -> None:
-        self.clock = clock or FakeClock()
+        self.clock = clock if clock is not None else FakeClock()
         self.started: list[str] = []
         self.store = store or KeptStore()
         self._patience_seconds = patience.total_seconds()
@@ -112,6 +114,8 @@ class Environment:
 
     async def ended(self, run_id: str) -> RunRow:
         """Lets time pass until the run has ended, or somebody would have to resume it."""
+        if isinstance(self.clock, SystemClock):
+            return await self._ended_by_itself(run_id)
         while True:
             await self.settle()
             row = await self.app.row(run_id)
@@ -121,18 +125,30 @@ class Environment:
                 why = await self.app.why(run_id)
                 raise NotSettled(f"run {run_id!r} waits for something that does not come: {why}")
 
+    async def _ended_by_itself(self, run_id: str) -> RunRow:
+        try:
+            await asyncio.wait_for(self.app.result(run_id), self._patience_seconds)
+        except RunError:
+            pass  # that is an end, too
+        except TimeoutError:
+            why = await self.app.why(run_id)
+            raise NotSettled(f"after {self._patience_seconds:g} s, no end: {why}") from None
+        return await self.app.row(run_id)
+
     # Time
 
     async def advance(self, by: timedelta) -> None:
         """Moves time on. What falls due on the way happens at its own time, one after the other."""
-        until = self.clock.now() + by // timedelta(microseconds=1)
+        clock = self.clock
+        assert isinstance(clock, FakeClock), "the system's clock cannot be moved"
+        until = clock.now() + to_micros(by)
         await self.settle()
-        while (at := self.clock.next_alarm()) is not None and at <= until:
-            await self._move_to(at)
-        await self._move_to(until)
+        while (at := clock.next_alarm()) is not None and at <= until:
+            await self._move_to(clock, at)
+        await self._move_to(clock, until)
 
-    async def _move_to(self, at: Micros) -> None:
-        self.clock.advance(timedelta(microseconds=max(0, at - self.clock.now())))
+    async def _move_to(self, clock: FakeClock, at: Micros) -> None:
+        clock.advance(timedelta(microseconds=max(0, at - clock.now())))
         await self.settle()
 
     async def settle(self) -> None:
