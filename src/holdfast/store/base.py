@@ -293,3 +293,7 @@ class Store(Protocol):
     async def backup(self, path: str) -> None:
         """Writes a consistent, verified copy while others go on writing."""
         ...
+
+    async def check(self) -> list[str]:
+        """What is wrong with the stored data; empty if nothing."""
+        ...

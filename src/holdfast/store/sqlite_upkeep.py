@@ -31,6 +31,30 @@ def check(db: Db) -> list[str]:
     return [] if found == ["ok"] else found
 
 
+def upgrade_script(path: str) -> str:
+    """The migrations that a file needs; reads it only. A file that is missing needs all of them."""
+    version = _version(path) if os.path.exists(path) else 0
+    script = migrate.upgrade_sql(version)
+    # Without its mark a database would be taken for another program's.
+    mark = f"PRAGMA application_id = {APPLICATION_ID};\n" if script and version == 0 else ""
+    return mark + script
+
+
+def _version(path: str) -> int:
+    db = _read_only(path)
+    try:
+        version: int = db.execute("PRAGMA user_version").fetchone()[0]
+        return version
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
+    finally:
+        db.close()
+
+
+def _read_only(path: str) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, isolation_level=None)
+
+
 def backup(path: str, reader: Reader, target: str) -> None:
     """Copies a database while others write it. The copy appears under its name only when whole."""
     if os.path.lexists(target):
@@ -77,7 +101,7 @@ def verify(path: str) -> None:
     """Raises StoreCorrupt unless the file is a whole Holdfast store that this version can read."""
     if not os.path.isfile(path):
         raise StoreUnavailable(f"There is no file {path}.")
-    db = sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, isolation_level=None)
+    db = _read_only(path)
     try:
         found = db.execute("PRAGMA integrity_check").fetchone()[0]
         if found != "ok":
@@ -124,7 +148,9 @@ def _require_unused(target: str, *, force: bool) -> None:
     try:
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if tables and not force:
-            raise StoreUnavailable(f"{target} is not empty; restore over it with force=True.")
+            raise StoreUnavailable(
+                f"{target} holds data; to restore over it, use force (`--force`)."
+            )
         # Leaving WAL mode takes every lock there is: it fails while anybody has the file open.
         if db.execute("PRAGMA journal_mode = DELETE").fetchone()[0] != "delete":
             raise StoreUnavailable(f"{target} is in use; stop its workers first.")
