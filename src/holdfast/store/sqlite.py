@@ -7,6 +7,7 @@ does not do: share a file between machines. Network file systems are refused.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 
@@ -60,13 +61,14 @@ class SQLiteStore:
     async def open(self) -> None:
         if self._lanes is not None:
             return
+        self._lanes = await asyncio.to_thread(self._open_lanes)
+
+    def _open_lanes(self) -> tuple[Writer, Reader]:
         db = open_database(self.path)
         writer = Writer(db, self.path, self._bell.ring, self._break_stale_lock)
         if self.path == MEMORY:
-            reader = Reader(db, self.path, writer.lock)
-        else:
-            reader = Reader(connect(self.path), self.path)
-        self._lanes = writer, reader
+            return writer, Reader(db, self.path, writer.lock)
+        return writer, Reader(connect(self.path), self.path)
 
     async def close(self) -> None:
         lanes, self._lanes = self._lanes, None
@@ -187,7 +189,7 @@ class SQLiteStore:
         try:
             since = time.monotonic()
             await writer.run(lambda db: sqlite_workers.publish(db, worker, since))
-            own = writer if self.path == MEMORY else self._connect_keeper()
+            own = writer if self.path == MEMORY else await asyncio.to_thread(self._open_keeper)
         except BaseException:
             self._liveness.release(worker.id)
             self._liveness.unlink(worker.id)
@@ -195,7 +197,7 @@ class SQLiteStore:
         self._keepers[worker.id] = own
         return sqlite_workers.LeaseKeeper(own, worker, lambda: self._close_keeper(worker.id))
 
-    def _connect_keeper(self) -> Writer:
+    def _open_keeper(self) -> Writer:
         # A lease does not outlive the boot, so its renewal need not reach the disk.
         db = connect(self.path, synchronous="NORMAL")
         return Writer(db, self.path, self._bell.ring, self._break_stale_lock)

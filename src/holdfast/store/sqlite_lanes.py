@@ -12,6 +12,7 @@ import asyncio
 import os
 import random
 import sqlite3
+import sys
 import threading
 import time
 import weakref
@@ -41,9 +42,10 @@ _open: weakref.WeakSet[Db] = weakref.WeakSet()
 
 
 def connect(path: str, *, synchronous: str = "FULL") -> Db:
+    """Opens a connection. It may wait for a process that just creates or recovers the file."""
     db = sqlite3.connect(
         path,
-        timeout=0,  # we wait by ourselves
+        timeout=BUSY_SECONDS_MAX,
         isolation_level=None,
         check_same_thread=False,
         factory=Db,
@@ -52,6 +54,12 @@ def connect(path: str, *, synchronous: str = "FULL") -> Db:
     db.execute(f"PRAGMA synchronous = {synchronous}")
     db.execute("PRAGMA cache_size = -8192")
     db.execute("PRAGMA temp_store = MEMORY")
+    # A burst, or a reader that kept old pages needed, does not leave a huge file behind.
+    db.execute("PRAGMA journal_size_limit = 67108864")
+    if sys.platform == "darwin":
+        # There, a plain fsync leaves the data in the drive's own cache.
+        db.execute("PRAGMA fullfsync = ON")
+    db.execute("PRAGMA busy_timeout = 0")  # from now on we wait by ourselves
     _open.add(db)
     return db
 

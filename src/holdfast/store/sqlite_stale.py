@@ -19,6 +19,8 @@ from holdfast.types import WorkerRow
 _WRITE_LOCK_BYTE = 120
 """Where in the -shm file SQLite's WAL write lock is."""
 
+_PROC_LOCKS = "/proc/locks"
+
 # Asked from a process of its own: to open and close the file here would drop the locks that
 # SQLite itself holds on it in this process.
 _ASK = """
@@ -56,7 +58,7 @@ def break_stale_lock(path: str, workers: Iterable[WorkerRow]) -> WorkerRow | Non
 def _holder(shm: str) -> int:
     """The process that holds the write lock; 0: nobody, or it cannot be told."""
     try:
-        with open("/proc/locks", encoding="ascii") as file:
+        with open(_PROC_LOCKS, encoding="ascii") as file:
             return find_holder(file.read(), os.stat(shm).st_ino)
     except OSError:
         pass
