@@ -230,7 +230,8 @@ async def locked(depth: int, dice: Dice) -> list[Any]:
 
 
 async def waited_for(depth: int, dice: Dice) -> list[Any]:
-    event, slots, order = asyncio.Event(), asyncio.Semaphore(2), []
+    event, slots = asyncio.Event(), asyncio.Semaphore(2)
+    order: list[tuple[int, int]] = []
 
     async def wait(number: int) -> None:
         await event.wait()

@@ -15,7 +15,6 @@ import uvloop
 
 from holdfast import SystemClock, WorkerOptions
 from holdfast.testing import crash_everywhere
-
 from tests.engine.programs import program, world
 
 LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
