@@ -99,6 +99,9 @@ def only_waits(run: Execution) -> bool:
     """Is every task of the run blocked in a durable wait, or in another task of the run?"""
     durable = {wait.future for wait in run.waits} | run.transparent
     for wait in run.waits:
+        frame = wait.claim.scope.frame
+        if frame.arrived or wait.claim.key in frame.asked:
+            return False  # it is about to be delivered, or will be in a moment
         covers = getattr(wait.future, "covers", None)
         if covers is not None:
             durable.add(covers)
