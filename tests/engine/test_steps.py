@@ -116,7 +116,7 @@ async def test_a_sync_step_on_the_event_loop_is_refused_with_the_cure() -> None:
         return halve(4)
 
     async with Environment([blocks]) as env:
-        with pytest.raises(holdfast.RunFailed, match="asyncio.to_thread") as failed:
+        with pytest.raises(holdfast.RunFailed, match=r"asyncio\.to_thread") as failed:
             await env.result(await env.start(blocks))
     assert isinstance(failed.value.__cause__, holdfast.StepOnEventLoop)
 
