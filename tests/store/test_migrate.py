@@ -1,0 +1,127 @@
+"""Migrations: applied one after the other, they give the current schema."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import SchemaMismatch
+from holdfast.store import migrate, queries
+from holdfast.store.sqlite import SQLiteStore
+from holdfast.store.sqlite_open import APPLICATION_ID
+
+
+def dump(db: sqlite3.Connection) -> dict[str, object]:
+    """The schema as SQLite understands it: how it was written does not matter."""
+    found: dict[str, object] = {}
+    objects = db.execute(
+        "SELECT type, name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY name"
+    )
+    for type, name, sql in objects.fetchall():
+        if type == "table":
+            found[name] = (
+                db.execute(f"PRAGMA table_xinfo({name})").fetchall(),
+                sorted(db.execute(f"PRAGMA index_list({name})").fetchall()),
+                "AUTOINCREMENT" in sql,
+                "WITHOUT ROWID" in sql,
+            )
+        else:
+            found[name] = re.sub(r"\s+", " ", sql)
+    return found
+
+
+def applied(*scripts: str) -> sqlite3.Connection:
+    db = sqlite3.connect(":memory:")
+    for script in scripts:
+        for statement in queries.statements(script):
+            db.execute(statement)
+    return db
+
+
+def test_all_migrations_give_the_current_schema() -> None:
+    migrated = applied(*(migration.sql for migration in migrate.migrations()))
+    current = applied(queries.read("sqlite", "schema.sql"))
+    assert dump(migrated) == dump(current)
+
+
+def test_the_difference_would_be_seen() -> None:
+    current = dump(applied(queries.read("sqlite", "schema.sql")))
+    for change in (
+        "ALTER TABLE runs ADD COLUMN extra",
+        "DROP INDEX runs_ready",
+        "CREATE INDEX extra ON runs (queue)",
+    ):
+        assert dump(applied(queries.read("sqlite", "schema.sql"), change)) != current
+
+
+async def test_a_new_store_has_the_current_schema_and_version(tmp_path: Path) -> None:
+    store = SQLiteStore(str(tmp_path / "runs.db"))
+    await store.open()
+    await store.close()
+    db = sqlite3.connect(tmp_path / "runs.db")
+    assert dump(db) == dump(applied(queries.read("sqlite", "schema.sql")))
+    assert db.execute("PRAGMA user_version").fetchone()[0] == len(migrate.migrations())
+    assert db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    db.close()
+
+
+async def test_an_older_schema_is_upgraded_on_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(str(tmp_path / "runs.db"))
+    await store.open()
+    await store.close()
+    known = migrate.migrations()
+    later = migrate.Migration(len(known) + 1, "later", "ALTER TABLE runs ADD COLUMN later TEXT;")
+    monkeypatch.setattr(migrate, "migrations", lambda dialect="sqlite": [*known, later])
+    await store.open()
+    columns = [info[1] for info in store._reader._db.execute("PRAGMA table_info(runs)")]
+    assert columns[-1] == "later"
+    assert store._reader._db.execute("PRAGMA user_version").fetchone()[0] == later.version
+    await store.close()
+
+
+async def test_a_migration_that_fails_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = SQLiteStore(str(tmp_path / "runs.db"))
+    await store.open()
+    await store.close()
+    known = migrate.migrations()
+    broken = "ALTER TABLE runs ADD COLUMN later TEXT; ALTER TABLE nowhere ADD COLUMN x;"
+    later = migrate.Migration(len(known) + 1, "later", broken)
+    monkeypatch.setattr(migrate, "migrations", lambda dialect="sqlite": [*known, later])
+    with pytest.raises(Exception, match="nowhere"):
+        await store.open()
+    monkeypatch.undo()
+    await store.open()
+    await store.close()
+
+
+def test_the_script_to_upgrade_by_hand_does_the_same() -> None:
+    script = migrate.upgrade_sql(0)
+    assert script.startswith("BEGIN") and script.rstrip().endswith("COMMIT;")
+    db = sqlite3.connect(":memory:")
+    db.executescript(script)
+    assert dump(db) == dump(applied(queries.read("sqlite", "schema.sql")))
+    assert db.execute("PRAGMA user_version").fetchone()[0] == len(migrate.migrations())
+    assert migrate.upgrade_sql(len(migrate.migrations())) == ""
+    with pytest.raises(SchemaMismatch):
+        migrate.upgrade_sql(999)
+
+
+def test_every_query_is_known_to_sqlite() -> None:
+    """Each is prepared against the schema, so that a typing error shows here."""
+    db = applied(queries.read("sqlite", "schema.sql"))
+    for name, sql in queries.load("sqlite").items():
+        numbers = [int(number) for number in re.findall(r"\?(\d+)", sql)]
+        count = max([*numbers, sql.count("?") if not numbers else 0])
+        bound: object = tuple([None] * count)
+        if ":workflows" in sql:
+            bound = {"workflows": "[]", "now": 0, "limit": 1, "strikes": 1}
+        elif "json_each(?" in sql:
+            bound = tuple(["[]"] * count)
+        db.execute(f"EXPLAIN {sql}", bound), name  # type: ignore[arg-type]
