@@ -1,0 +1,1 @@
+"""One agent run, two worker processes, six times SIGKILL: `make demo`."""
