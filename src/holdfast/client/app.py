@@ -16,6 +16,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from holdfast import codec
 from holdfast.client import explain
+from holdfast.client.rerun import entries_to_drop
 from holdfast.client.results import Results
 from holdfast.client.run import Run
 from holdfast.client.sync import SyncDoor
@@ -268,7 +269,9 @@ class Holdfast:
 
     async def rerun(self, run_id: str) -> Run[Any]:
         """Lets a failed run go on from the step that failed."""
-        await self.store.rerun(run_id, self._parts.clock.now())
+        row = await self.row(run_id)
+        drop = entries_to_drop(row, await self.store.journal(row.key))
+        await self.store.rerun(run_id, self._parts.clock.now(), drop)
         return self.get(run_id)
 
     async def fork(self, run_id: str, *, before: str, id: str | None = None) -> Run[Any]:

@@ -71,7 +71,8 @@ class Results:
             poll = asyncio.get_running_loop().call_later(nap, self._bell.set)
             await self._bell.wait()
             poll.cancel()
-            # Many may wait, and every look asks for them all: the more they are, the longer the pause.
+            # Many may wait, and every look asks for them all: the more they are, the longer the
+            # pause.
             await asyncio.sleep(LOOK_SECONDS_EACH * len(self._waiting))
             self._bell.clear()
             try:

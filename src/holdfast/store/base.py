@@ -227,10 +227,9 @@ class Store(Protocol):
         """Makes a paused, parked or quarantined run claimable; NotResumable otherwise."""
         ...
 
-    async def rerun(self, run: RunId, now: Micros) -> RunRow:
-        """Makes a failed or cancelled run go on from what its journal holds: its END entry, the
-        failed outcomes of top-level steps and CANCEL/DEADLINE entries are removed, and what is left
-        is numbered densely. NotResumable otherwise."""
+    async def rerun(self, run: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
+        """Makes a failed or cancelled run go on from what its journal holds, without the entries of
+        these numbers; the others are numbered anew. NotResumable otherwise."""
         ...
 
     async def fork(self, run: RunId, seq: int, new: NewRun) -> Started:

@@ -114,15 +114,13 @@ def resume(db: Db, id: RunId, now: Micros) -> RunRow:
     return _known(db, id)
 
 
-def rerun(db: Db, id: RunId, now: Micros) -> RunRow:
+def rerun(db: Db, id: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
     row = _known(db, id)
     if row.status not in (Status.FAILED, Status.CANCELLED):
         raise NotResumable(
             f"Run {id!r} is {row.status}: only a failed or cancelled run is run again."
         )
-    failed = db.execute(SQL["failed_steps"], (row.key,)).fetchall()
-    db.executemany(SQL["delete_failed_step"], [(row.key, key) for (key,) in failed])
-    db.execute(SQL["delete_endings"], (row.key,))
+    db.executemany(SQL["delete_entry"], [(row.key, seq) for seq in drop])
     db.execute(SQL["close_gaps"], (row.key,))
     db.execute(SQL["turn_positive"], (row.key,))
     for kind in (MailKind.CANCEL, MailKind.PAUSE):

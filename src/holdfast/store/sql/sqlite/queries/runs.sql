@@ -41,22 +41,9 @@ SET status = 'pending', ready_at = ?1, updated_at = ?1, blocked = ?2, ended_at =
     deadline_at = CASE WHEN deadline_at > ?1 THEN deadline_at END
 WHERE key = ?3;
 
--- name: failed_steps
--- The keys of failed steps that stand in no other step's body.
-SELECT key FROM journal
-WHERE run = ? AND kind = 'step' AND failed = 1
-  AND length(key) - length(replace(key, '#', '')) <= 1;
-
--- name: delete_failed_step
--- Forgets a failed step, its tries, and what failed inside its body.
-DELETE FROM journal
-WHERE run = ?1
-  AND ((kind = 'step' AND failed = 1) OR kind = 'attempt')
-  AND (key = ?2 OR substr(key, 1, length(?2) + 1) = ?2 || '/');
-
--- name: delete_endings
--- Forgets how a run ended.
-DELETE FROM journal WHERE run = ? AND kind IN ('end', 'cancel', 'deadline');
+-- name: delete_entry
+-- Forgets one entry of a run that has ended.
+DELETE FROM journal WHERE run = ? AND seq = ?;
 
 -- name: close_gaps
 -- Makes sequence numbers dense again, the first of two steps: no number may occur twice even inside
