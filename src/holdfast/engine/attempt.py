@@ -79,7 +79,7 @@ class Attempt:
         if last is not None:
             await run.may_start(self.frame)
             self.number = last.attempt
-            await self._pause(last.due_at)
+            await self._pause_after(last)
         while True:
             await run.may_start(self.frame)
             self.number += 1
@@ -187,7 +187,7 @@ class Attempt:
                 policy, self.number, random=random.random(), retry_after=after
             )
             due_at = now + to_micros(delay)
-        run.note(
+        noted = run.note(
             Kind.ATTEMPT,
             self.claim.key,
             position=self.claim.position,
@@ -201,26 +201,22 @@ class Attempt:
         )
         if self.claim.key in run.journal.logs:
             run.journal.logs[self.claim.key].drop_failures()
-        if park:
-            run.parking = (
-                f"{self.what} failed {self.number} times, last with {type(error).__name__}: {error}"
-            )
-        try:
-            await self._pause(due_at)
-        except asyncio.CancelledError:
-            self._abandon()
-            raise
+        await self._pause_after(noted)
         return True
 
-    async def _pause(self, due_at: Micros | None) -> None:
+    async def _pause_after(self, failed: Entry) -> None:
         """The back-off. It is no completion of the run's: a crash finds the deadline in the
-        journal."""
-        run = self.run
+        journal. Without one, the run is parked until somebody grants more tries."""
+        run, due_at = self.run, failed.due_at
         if due_at is not None and due_at <= run.host.clock.now():
             return
         future: asyncio.Future[None] = run.loop.create_future()
-        wait = Wait(Kind.ATTEMPT, self.claim, future, decode=lambda _: None, due_at=due_at)
-        wait.label = f"the next try of {self.claim.key}"
+        label = (
+            f"the next try of {self.claim.key}" if due_at is not None else self._given_up(failed)
+        )
+        wait = Wait(
+            Kind.ATTEMPT, self.claim, future, decode=lambda _: None, label=label, due_at=due_at
+        )
         run.wait_for(wait)
         alarm = None
         if due_at is not None:
@@ -228,10 +224,17 @@ class Attempt:
         run.reconsider()
         try:
             await future
+        except asyncio.CancelledError:
+            self._abandon()
+            raise
         finally:
             run.done_waiting(wait)
             if alarm is not None:
                 alarm.cancel()
+
+    def _given_up(self, failed: Entry) -> str:
+        error, message, _ = codec.error_summary(failed.output or b"null")
+        return f"{self.what} failed {failed.attempt} times, last with {error}: {message}"
 
     def _abandon(self) -> None:
         if not self.run.closed:

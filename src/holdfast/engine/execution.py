@@ -61,7 +61,6 @@ class Execution:
         self.executing = 0  # step bodies under way
         self.threads = 0  # executor work that has neither returned nor blocked in a durable call
         self.transparent: set[Any] = set()  # futures that stand for waits of threads
-        self.parking: str | None = None  # why the run is to be parked once it rests
         self.promises: dict[str, str] = {}  # name: key
         self.new_promises: list[PromiseRow] = []
         self.session_data: tuple[dict[str, bytes], list[bytes]] = ({}, [])

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from holdfast.store.base import Suspend
-from holdfast.types import Status
+from holdfast.types import Kind, Status
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -22,16 +22,15 @@ if TYPE_CHECKING:
 
 def consider(run: Execution, *, lingered: bool = False) -> None:
     """Called whenever the run's body has come to rest: suspends it if that is right now."""
-    if not run.waits and not run.pausing and not run.parking:
+    if not run.waits and not run.pausing:
         return
     if not is_quiet(run):
         return
     surely_waiting = only_waits(run)
     if run.executing and not surely_waiting:
         return
-    if run.pausing or run.parking:
-        if not run.executing or surely_waiting:
-            _suspend(run)
+    if run.pausing or _parked(run):
+        _suspend(run)
         return
     delay = _stay(run, surely_waiting)
     if delay <= 0 or lingered:
@@ -80,13 +79,19 @@ def _suspend(run: Execution) -> None:
         run.resting = None
     if run.pausing:
         then = Suspend(None, run.inbox.seen, "paused by hand", Status.PAUSED)
-    elif run.parking:
-        then = Suspend(None, run.inbox.seen, run.parking, Status.PARKED)
+    elif parked := _parked(run):
+        then = Suspend(None, run.inbox.seen, parked, Status.PARKED)
     else:
         then = Suspend(next_due(run), run.inbox.seen, waiting_for(run))
     run.then = then
     run.suspending = True
     run.host.mark(run)
+
+
+def _parked(run: Execution) -> str | None:
+    """Why the run is to be parked: a step of it has used up its tries."""
+    out_of_tries = (w.label for w in run.waits if w.kind is Kind.ATTEMPT and w.due_at is None)
+    return next(out_of_tries, None)
 
 
 def waiting_for(run: Execution) -> str:
