@@ -2,10 +2,10 @@
 
 Kill it whenever you like (`kill -9`, Ctrl-C, pull the plug) and run it again: it says
 `resumed report-7 at step …` and goes on at the step that had not finished. Its journal is
-agents.db, in the directory you run it from; delete that to start over. It asks you for an
-approval; in another terminal:
+agents.db, in the directory you run it from; delete that to start over. At the end it waits for
+your approval, also while it is dead:
 
-    holdfast resolve report-7 release --approve --by you --app examples.hello:app
+    holdfast resolve report-7 release --approve --by me --db agents.db
 """
 
 import asyncio
@@ -18,14 +18,14 @@ import holdfast
     retry=holdfast.Retry(attempts=5, backoff=timedelta(seconds=2), give_up_on=(ValueError,))
 )
 async def ask_model(prompt: str) -> str:
-    print(f"  asking the model: {prompt[:60]}")
-    await asyncio.sleep(2)  # your model call
+    print(f"asking the model: {prompt[:60]}", flush=True)
+    await asyncio.sleep(1)  # your model call
     return f"notes on {prompt}"
 
 
 @holdfast.step
 def publish(draft: str) -> str:  # sync functions are steps too
-    print("  publishing")
+    print("publishing", flush=True)
     return "https://blog/1"
 
 
