@@ -34,11 +34,24 @@ ERROR_BYTES_MAX = 2**20
 
 _TAG_BYTES = f'"{TAG}"'.encode()
 
-# No cycle can get here: pack() stops at its nesting limit.
-_dumps = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False, allow_nan=False, separators=(",", ":")
-).encode
-_dumps_ascii = json.JSONEncoder(check_circular=False, allow_nan=False, separators=(",", ":")).encode
+
+def _writer(escape: Callable[[str], str], *, ensure_ascii: bool) -> Callable[[Any], str]:
+    """A JSONEncoder's `encode`, without the C encoder it makes anew at each call.
+
+    No cycle can get here: pack() stops at its nesting limit.
+    """
+    encoder = json.JSONEncoder(
+        ensure_ascii=ensure_ascii, check_circular=False, allow_nan=False, separators=(",", ":")
+    )
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return encoder.encode
+    chunks = make(None, encoder.default, escape, None, ":", ",", False, False, False)
+    return lambda tree: "".join(chunks(tree, 0))
+
+
+_dumps = _writer(encode_basestring, ensure_ascii=False)
+_dumps_ascii = _writer(encode_basestring_ascii, ensure_ascii=True)
 
 
 def _refuse_constant(name: str) -> NoReturn:

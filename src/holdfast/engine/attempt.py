@@ -109,24 +109,26 @@ class Attempt:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         in_thread: InThread | None,
-        fn: Callable[..., Any] | None = None,
+        fallback: Callable[..., Any] | None = None,
     ) -> Any:
         """Runs the body in a frame and a context of its own."""
         run, key = self.run, self.claim.key
+        fn, is_async = self.step.fn, self.step.is_async
+        if fallback is not None:
+            fn, is_async = fallback, inspect.iscoroutinefunction(fallback)
         body = Scope(Frame(run, key, run.journal.order_of(key), self.frame), key)
         context = contextvars.copy_context()
         context.run(current.set, body)
-        fn = fn or self.step.fn
         if run.host.settings.on_step is not None:
             run.host.settings.on_step(run.row, key, self.digest)
         run.executing += 1
         try:
-            if inspect.iscoroutinefunction(fn):
+            if is_async:
                 coro = context.run(fn, *args, **kwargs)
                 if self.step.timeout_seconds is not None:
                     coro = self._limited(coro)
                 return await in_frame(run.host.hooks, coro, context, self.claim.scope, body)
-            assert in_thread is not None or fn is not self.step.fn
+            assert in_thread is not None or fallback is not None
             if in_thread is None:
                 return context.run(fn, *args, **kwargs)
             work = functools.partial(context.run, fn, *args, **kwargs)

@@ -264,8 +264,10 @@ class Execution:
         append = Append(self.row.key, self.row.epoch, entries, self.tick())
         if complete:
             append.then = self.then
-        append.promises, self.new_promises = self.new_promises, []
-        append.session, self.session_writes = self.session_writes, []
+        if self.new_promises:
+            append.promises, self.new_promises = self.new_promises, []
+        if self.session_writes:
+            append.session, self.session_writes = self.session_writes, []
         return append, len(entries)
 
     @property

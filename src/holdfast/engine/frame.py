@@ -105,7 +105,7 @@ class Frame:
         self.bodies: dict[asyncio.Task[Any], int] = {}  # in a step's body, and cancelled how often
         self.order = order  # recorded completions that are still to be delivered
         self.asked: dict[str, Wait] = {}  # who waits for them
-        self.arrived: collections.deque[tuple[Entry, Wait]] = collections.deque()
+        self.arrived: collections.deque[tuple[Entry, Wait]] | None = None  # most bodies need none
         self.held: list[asyncio.Future[None]] = []  # new steps, until the replay is over
         self.ready = 0  # handles of this frame that the loop has scheduled or is running
         self.spun = 0
@@ -152,6 +152,8 @@ class Frame:
 
     def arrive(self, entry: Entry, wait: Wait) -> None:
         """A live completion: it is journaled and delivered when its turn comes."""
+        if self.arrived is None:
+            self.arrived = collections.deque()
         self.arrived.append((entry, wait))
         if not self.ready:
             self.pump()
@@ -179,7 +181,7 @@ class Frame:
                 elif not self.run.release(self):
                     return
                 elif self.arrived:
-                    self._deliver_live()
+                    self._deliver_live(*self.arrived.popleft())
                 else:
                     self.run.rest(self)
                     return
@@ -205,8 +207,7 @@ class Frame:
         wait.deliver(entry)
         return True
 
-    def _deliver_live(self) -> None:
-        entry, wait = self.arrived.popleft()
+    def _deliver_live(self, entry: Entry, wait: Wait) -> None:
         if wait.future.done():
             self.run.inbox.put_back(entry)
             return  # its waiter was cancelled: nothing depends on it
@@ -249,4 +250,4 @@ class Frame:
     def close(self) -> None:
         self._stop_lenience()
         self.asked.clear()
-        self.arrived.clear()
+        self.arrived = None

@@ -71,6 +71,7 @@ class CountedHandle:
             self._callback(*self._args)
         finally:
             hooks.active = before
+            self._handle = None  # they know each other: without this only the collector frees them
             self._close()
 
     def _close(self) -> None:

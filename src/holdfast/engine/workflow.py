@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -23,6 +22,9 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Durability = Literal["full", "none"]
+
+_PLAIN = frozenset({str, int, float, bool, bytes})
+"""Where one of these is awaited and the value is of that very class, there is nothing to check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,7 @@ class Workflow(Generic[P, R]):
         self.name = name or fn.__name__
         self.options = RunOptions()
         self.is_async = inspect.iscoroutinefunction(fn)
-        self._checked = threading.Event()  # shared by what with_options() makes of it
+        self._shape = _Shape(fn)  # shared by what with_options() makes of it
         self.is_remote = is_remote  # another codebase serves it: this is only its signature
         functools.update_wrapper(self, fn)  # type: ignore[arg-type]
 
@@ -90,66 +92,46 @@ class Workflow(Generic[P, R]):
 
     # In and out
 
-    @functools.cached_property
-    def _signature(self) -> inspect.Signature:
-        return inspect.signature(self.fn)
-
-    @functools.cached_property
-    def hints(self) -> tuple[dict[str, Any], Any]:
-        return codec.hints(self.fn)
-
     def check(self) -> None:
         """Says once what in the code will not replay."""
-        if not self._checked.is_set():
-            self._checked.set()
+        if not self._shape.checked:
+            self._shape.checked = True
             warn_of_undurable_reads(self.fn)
 
     def encode_input(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The arguments as they are journaled; BadArguments if they do not fit the signature."""
         what = f"the arguments of workflow {self.name!r}"
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            given = self._shape.signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise BadArguments(f"{what}: {error}") from None
-        given = dict(bound.arguments)
-        for name, value in given.items():
-            annotation = self._annotation(name)
-            if annotation is None:
+        for name, annotation, description in self._shape.expected:
+            value = given.get(name)
+            if name not in given or (type(value) is annotation and type(value) in _PLAIN):
                 continue
             sent = codec.encode(value, annotation=annotation, what=f"{what}: {name}")
-            complaint = codec.check(codec.describe(annotation), sent)
+            complaint = codec.check(description, sent)
             if complaint:
                 raise BadArguments(f"{what}: {name}: {complaint}")
-        return codec.encode(given, annotation=self._table, what=what)
-
-    def _annotation(self, name: str) -> Any:
-        kind = self._signature.parameters[name].kind
-        if kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-            return None
-        return self.hints[0].get(name)
-
-    @functools.cached_property
-    def _table(self) -> Any:
-        """One annotation that reaches every class the parameters name."""
-        annotations = tuple(self.hints[0].values())
-        return tuple.__class_getitem__(annotations) if annotations else None
+        return codec.encode(dict(given), annotation=self._shape.table, what=what)
 
     def decode_input(self, data: bytes) -> inspect.BoundArguments:
         what = f"the arguments of workflow {self.name!r}"
-        given = codec.decode(data, self._table, what=what)
-        bound = self._signature.bind_partial()
-        bound.arguments = given
+        given = codec.decode(data, self._shape.table, what=what)
+        bound = inspect.BoundArguments(self._shape.signature, given)
         bound.apply_defaults()
         return bound
 
     def encode_result(self, value: Any, run_id: str) -> bytes:
         return codec.encode(
-            value, annotation=self.hints[1], what=f"the result of run {run_id!r} ({self.name})"
+            value,
+            annotation=self._shape.hints[1],
+            what=f"the result of run {run_id!r} ({self.name})",
         )
 
     def decode_result(self, data: bytes | None, run_id: str) -> Any:
         what = f"the result of run {run_id!r} ({self.name})"
-        return codec.decode(data or b"null", self.hints[1], what=what)
+        return codec.decode(data or b"null", self._shape.hints[1], what=what)
 
     # Execution
 
@@ -161,6 +143,40 @@ class Workflow(Generic[P, R]):
             coro: Coroutine[Any, Any, Any] = self.fn(*bound.args, **bound.kwargs)
             return coro
         return sync_body(run, functools.partial(self.fn, *bound.args, **bound.kwargs))
+
+
+class _Shape:
+    """What a workflow's function takes and returns, found out at first use: annotations may name
+    later classes."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self._fn = fn
+        self.checked = False
+
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        return inspect.signature(self._fn)
+
+    @functools.cached_property
+    def hints(self) -> tuple[dict[str, Any], Any]:
+        return codec.hints(self._fn)
+
+    @functools.cached_property
+    def expected(self) -> list[tuple[str, Any, str]]:
+        """Parameters with an annotation that a value can be checked against."""
+        named = [
+            name
+            for name, parameter in self.signature.parameters.items()
+            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        ]
+        hints = self.hints[0]
+        return [(name, hints[name], codec.describe(hints[name])) for name in named if name in hints]
+
+    @functools.cached_property
+    def table(self) -> Any:
+        """One annotation that reaches every class the parameters name."""
+        annotations = tuple(self.hints[0].values())
+        return tuple.__class_getitem__(annotations) if annotations else None
 
 
 class AsyncWorkflow(Workflow[P, R]):

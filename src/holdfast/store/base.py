@@ -16,7 +16,7 @@ A store does not interpret payloads, does not know workflows, and never runs use
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from holdfast.clock import Micros
@@ -105,8 +105,8 @@ class Append:
     entries: list[Entry]
     at: Micros
     then: Suspend | End | ContinueAs | None = None
-    promises: list[PromiseRow] = field(default_factory=list)
-    session: list[StateWrite | MessageWrite] = field(default_factory=list)
+    promises: Sequence[PromiseRow] = ()
+    session: Sequence[StateWrite | MessageWrite] = ()
 
 
 @dataclass(slots=True)
