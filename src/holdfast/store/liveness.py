@@ -19,7 +19,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from holdfast.errors import Unsupported
+from holdfast.errors import StoreError, StoreUnavailable, Unsupported
 from holdfast.store import host
 from holdfast.types import WorkerId, WorkerRow
 
@@ -56,15 +56,21 @@ class LivenessLock:
     def acquire(self) -> None:
         if self.path is None:
             return
-        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise StoreUnavailable(f"The lock file {self.path} cannot be made: {error}") from error
+        _held.add(self)
         try:
             if not _lock(self._fd, shared=False):
-                raise Unsupported(f"{self.path} is locked: two workers have the same id.")
+                raise StoreError(f"{self.path} is locked: two workers have the same id.")
+        except OSError as error:
+            self._close()
+            raise Unsupported(f"{self.path} cannot be locked: {error}") from error
         except BaseException:
             self._close()
             raise
-        _held.add(self)
 
     def release(self) -> None:
         """Dies, as far as others can see; the file stays until somebody reaps the worker."""
@@ -147,7 +153,7 @@ class Liveness:
         path = self._path(worker)
         assert path is not None
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+            fd = os.open(path, os.O_RDWR)
         except OSError:
             return False  # no file, no knowledge
         try:

@@ -236,7 +236,7 @@ class SQLiteStore:
         return await self._reader.on_thread(self._break_stale_lock)
 
     def _break_stale_lock(self) -> WorkerRow | None:
-        if self.path == MEMORY:
+        if self.path == MEMORY or self._lanes is None:
             return None
         return sqlite_stale.break_stale_lock(
             self.path, self._reader.run_now(sqlite_workers.workers)

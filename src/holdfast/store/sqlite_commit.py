@@ -40,6 +40,7 @@ BAD_OPERATION = (
     sqlite3.DataError,
     sqlite3.InterfaceError,
     sqlite3.ProgrammingError,
+    AttributeError,
     OverflowError,
     TypeError,
     ValueError,
@@ -121,7 +122,8 @@ def _append(db: Db, append: Append, rows: list[Row], tails: Tails) -> Outcome:
     if tail is None or tail[0] != epoch or (entries and tail[1] != entries[0].seq - 1):
         return Refused(_lease_lost(db, append))
     if entries:
-        assert entries[-1].seq == entries[0].seq + len(entries) - 1, "sequence numbers have gaps"
+        if entries[-1].seq != entries[0].seq + len(entries) - 1:
+            raise ValueError("its sequence numbers have gaps")
         # An append may follow in the same batch, and must find the place this one leaves.
         tails[run] = (epoch, entries[-1].seq)
     if append.promises:
@@ -144,7 +146,7 @@ def _append(db: Db, append: Append, rows: list[Row], tails: Tails) -> Outcome:
         tails.pop(run, None)
         return Appended()
     assert type(then) is Suspend
-    if not _suspend(db, append, then):
+    if not _suspend(db, append, then, rows):
         return Appended()
     tails.pop(run, None)
     return Appended(suspended=True)
@@ -182,14 +184,18 @@ def _write_session(db: Db, writes: Sequence[StateWrite | MessageWrite]) -> None:
             db.execute(SQL["set_state"], (write.session, write.key, write.value))
 
 
-def _suspend(db: Db, append: Append, then: Suspend) -> bool:
+def _suspend(db: Db, append: Append, then: Suspend, rows: list[Row]) -> bool:
     # The write lock is held since the transaction's first statement, and posting takes it, too:
     # mail is either seen here, or posted later to a run that is waiting already.
     if db.execute(SQL["unseen_mail"], (append.run, then.mail_seen)).fetchone()[0]:
         return False
     at, status = append.at, then.status.value
     db.execute(SQL["suspend"], (status, then.ready_at, then.reason, at, append.run))
-    session = db.execute(SQL["place_of"], (append.run,)).fetchone()[2]
+    session, strikes = db.execute(SQL["turn_of"], (append.run,)).fetchone()
+    if strikes:
+        _insert(db, rows)
+        rows.clear()
+        db.execute(SQL["forgive"], (append.run,))
     sqlite_sessions.pass_on(db, session, at)
     # Others may sleep until a later deadline than this one.
     db.news = db.news or then.ready_at is not None
@@ -198,9 +204,8 @@ def _suspend(db: Db, append: Append, then: Suspend) -> bool:
 
 def _end(db: Db, append: Append, then: End) -> None:
     run, at = append.run, append.at
-    _, _, session, _, parent, parent_step, parent_generation, _ = db.execute(
-        SQL["place_of"], (run,)
-    ).fetchone()
+    place = db.execute(SQL["place_of"], (run,)).fetchone()
+    session, parent, parent_step, parent_generation = place
     db.execute(SQL["end"], (then.status.value, then.output, at, run))
     sqlite_sessions.pass_on(db, session, at)
     if parent is not None and parent_step is not None:

@@ -192,6 +192,8 @@ class Writer(_Lane):
             return self._finish(work)
 
     def _begin(self) -> bool:
+        if self._db.in_transaction:
+            self._undo()  # it could not be undone when it failed
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:

@@ -50,7 +50,10 @@ def break_stale_lock(path: str, workers: Iterable[WorkerRow]) -> WorkerRow | Non
     pid = _holder(f"{path}-shm")
     for worker in overdue:
         if worker.pid == pid and host.process_started(pid) == worker.process_started:
-            os.kill(pid, signal.SIGKILL)
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                return None
             return worker
     return None
 

@@ -21,6 +21,7 @@ from holdfast.testing.conformance.given import (
     started_and_claimed,
     step,
     suspend,
+    waiting,
     worker,
 )
 from holdfast.types import Kind, MailKind, RunRow, Status
@@ -180,6 +181,22 @@ class Suspects:
         await worker(store)
         assert await claim_ids(store, now=NOW + 1) == ["innocent"]
         assert await claim_ids(store, now=NOW + 1, alone=True) == ["suspect"]
+
+    async def test_a_suspect_that_suspends_after_progress_is_none_any_more(
+        self, store: Store
+    ) -> None:
+        for id in ("got further", "did not"):
+            await start(store, id)
+        await crash(store)
+        await crash(store)
+        await worker(store)
+        for id in ("got further", "did not"):
+            (claimed,) = await claim(store, alone=True)
+            assert claimed.row.id == id
+            entries = [step(claimed.seq + 1)] if id == "got further" else []
+            await do(store, append(claimed.row, *entries, then=waiting(ready_at=NOW + 1)))
+        assert (await row(store, "got further")).strikes == 0
+        assert (await row(store, "did not")).strikes == 2
 
     async def test_nothing_is_claimed_together_with_a_suspect(self, store: Store) -> None:
         for id in ("one", "two"):

@@ -107,5 +107,7 @@ WHERE blocked = 1 AND session = ?2 AND key IN (SELECT key FROM heirs);
 
 -- name: release
 -- Hands a run back.
-UPDATE runs SET status = 'pending', owner = NULL, ready_at = ?1, updated_at = ?1
+UPDATE runs
+SET status = 'pending', owner = NULL, ready_at = ?1, updated_at = ?1,
+    strikes = CASE WHEN strikes > 0 AND MADE_PROGRESS THEN 0 ELSE strikes END
 WHERE key = ?2 AND epoch = ?3 AND owner = ?4;

@@ -46,8 +46,15 @@ INSERT INTO runs (
 
 -- name: place_of
 -- Where a run stands towards its session and its parent.
-SELECT id, status, session, while_waiting, parent, parent_step, parent_generation, generation
-FROM runs WHERE key = ?;
+SELECT session, parent, parent_step, parent_generation FROM runs WHERE key = ?;
+
+-- name: turn_of
+-- What a run that suspends may leave behind: its session's slot, and strikes.
+SELECT session, strikes FROM runs WHERE key = ?;
+
+-- name: forgive
+-- A run that got further is no suspect any more.
+UPDATE runs SET strikes = 0 WHERE key = ? AND MADE_PROGRESS;
 
 -- name: unseen_mail
 -- Whether mail came that the suspending owner has not seen.

@@ -28,17 +28,20 @@ FROM workers ORDER BY started_at, id;
 SELECT id, host, pid, process_started, started_at, lease_seconds, note, lease_until, boot
 FROM workers WHERE id = ?;
 
--- name: owned
--- A worker's runs, and whether each completed anything since it was claimed: the search goes back
--- from the journal's end to the newest claim and no further.
-SELECT r.key, r.id, r.strikes, EXISTS (
+-- name: MADE_PROGRESS
+-- Whether a run completed anything since it was claimed: the search goes back from the journal's end
+-- to the newest claim and no further.
+EXISTS (
     SELECT 1 FROM journal j
-    WHERE j.run = r.key
+    WHERE j.run = runs.key
       AND j.seq > (
-        SELECT c.seq FROM journal c WHERE c.run = r.key AND c.kind = 'claim'
+        SELECT c.seq FROM journal c WHERE c.run = runs.key AND c.kind = 'claim'
         ORDER BY c.seq DESC LIMIT 1)
       AND j.kind IN ('step', 'timer', 'promise', 'child', 'message', 'thread'))
-FROM runs r WHERE r.owner = ? ORDER BY r.key;
+
+-- name: owned
+-- A worker's runs, and whether each got any further since it was claimed.
+SELECT key, id, strikes, MADE_PROGRESS FROM runs WHERE owner = ? ORDER BY key;
 
 -- name: free
 -- Makes a dead worker's run claimable; without a time, as of its last change.
