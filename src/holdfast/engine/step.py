@@ -13,6 +13,7 @@ import asyncio
 import functools
 import hashlib
 import inspect
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -210,7 +211,7 @@ def _on_event_loop() -> bool:
 
 
 def _mark_coroutine_function(fn: Callable[..., Any]) -> None:
-    if hasattr(inspect, "markcoroutinefunction"):
+    if sys.version_info >= (3, 12):
         inspect.markcoroutinefunction(fn)
     else:  # Python 3.11 knows this mark only in asyncio.iscoroutinefunction
         fn._is_coroutine = asyncio.coroutines._is_coroutine  # type: ignore[attr-defined]

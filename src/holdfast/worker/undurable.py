@@ -112,8 +112,8 @@ class Undurable:
     def rested(self, run: Execution) -> None:
         return
 
-    async def start_child(self, *_: Any) -> None:
+    async def start_child(self, *_: Any, **__: Any) -> None:
         raise BadArguments("a run with durability='none' cannot await child runs")
 
-    async def start_detached(self, *_: Any) -> None:
+    async def start_detached(self, *_: Any, **__: Any) -> None:
         raise BadArguments("a run with durability='none' cannot start other runs")
