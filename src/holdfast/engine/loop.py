@@ -89,7 +89,8 @@ class CountedHandle:
     def cancel(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
-        self._close()
+        if self._hooks.active is not self:  # a callback that calls itself off is still running
+            self._close()
 
     def cancelled(self) -> bool:
         return self._handle is not None and self._handle.cancelled()
