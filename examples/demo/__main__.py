@@ -1,7 +1,8 @@
 """`python -m examples.demo`: watch a run survive its workers.
 
 --fast plays it without pauses; --plain prints lines instead of a live view (as it does without a
-terminal); --sabotage makes the invoice a plain call instead of a step, and exits with 1.
+terminal of 96 × 29 or more); --sabotage makes the invoice a plain call instead of a step, which
+sends it twice: the demo notices and exits with 1.
 """
 
 from __future__ import annotations
@@ -21,7 +22,14 @@ from rich.console import Console
 
 from examples.demo import closing
 from examples.demo.director import Director
-from examples.demo.screen import WIDTH_MAX, LiveScreen, PlainScreen, Screen
+from examples.demo.screen import (
+    HEIGHT_MIN,
+    WIDTH_MAX,
+    WIDTH_MIN,
+    LiveScreen,
+    PlainScreen,
+    Screen,
+)
 
 FRAME_SECONDS = 0.08
 
@@ -32,6 +40,8 @@ def main() -> int:
     parser.add_argument("--plain", action="store_true", help="lines instead of a live view")
     parser.add_argument("--sabotage", action="store_true", help="break it, to see it noticed")
     given = parser.parse_args()
+    if not hasattr(signal, "SIGKILL"):
+        sys.exit("the demo kills its workers with SIGKILL, which this system does not have")
     for ending in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(ending, lambda number, _: sys.exit(128 + number))  # cleans up on the way
     console = Console()
@@ -39,7 +49,8 @@ def main() -> int:
         console = Console(width=100)
     elif console.width > WIDTH_MAX:
         console = Console(width=WIDTH_MAX)
-    is_live = console.is_terminal and not given.plain
+    has_room = console.width >= WIDTH_MIN and console.height >= HEIGHT_MIN
+    is_live = console.is_terminal and has_room and not given.plain
     screen: Screen = LiveScreen(console) if is_live else PlainScreen(console)
     pace = 0.1 if given.fast else 1.0
     try:

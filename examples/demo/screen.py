@@ -19,7 +19,7 @@ from examples.demo import view
 from examples.demo.director import Director, Event
 from examples.demo.ledger import median
 
-WIDTH_MAX = 110
+WIDTH_MIN, WIDTH_MAX, HEIGHT_MIN = 96, 110, 29
 EVENTS_SHOWN = 40
 WORKER_STYLES = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
 STATES = {
