@@ -19,7 +19,7 @@ def why(
     served: bool | None,
 ) -> str:
     """`served`: whether the asking app lists the workflow; None: it lists none at all."""
-    steps = sum(entry.kind is Kind.STEP for entry in journal)
+    steps = sum(entry.kind is Kind.STEP and not entry.failed for entry in journal)
     said = [
         f"Run {row.id} of {row.workflow} was started {_ago(now - row.created_at)} "
         f"and has completed {steps} step{'s' if steps != 1 else ''}."
