@@ -61,7 +61,7 @@ def span(micros: Micros | None) -> str:
         return ""
     seconds = max(0, micros) / 1e6
     if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{seconds * 1000:.1f} ms" if seconds < 0.01 else f"{seconds * 1000:.0f} ms"
     if seconds < 120:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -105,7 +105,7 @@ def print_run(
         ("run", row.id),
         ("workflow", row.workflow),
         ("status", _status(row.status)),
-        ("remark", _remark(row)),
+        ("remark", row.reason or ""),
         ("session", row.session or ""),
         ("worker", row.owner or ""),
         ("started", when(row.created_at)),
@@ -116,13 +116,14 @@ def print_run(
         ("output", payload(row.output, failed=row.status is Status.FAILED)),
     ]
     _print_table(("", ""), [fact for fact in facts if fact[1]], head=False)
+    print()
     if hidden:
         print(f"({hidden} earlier entries; all of them: --limit 0)")
     columns = ("#", "kind", "key", "try", "took", "input", "output")
     _print_table(columns, [_entry_line(entry) for entry in entries])
     waiting = [promise for promise in promises if not promise.resolved]
     if waiting and not row.status.ended:
-        print("open promises:")
+        print("\nopen promises:")
         lines = [(one.name, one.kind, payload(one.prompt)) for one in waiting]
         _print_table(("name", "kind", "prompt"), lines)
 
