@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast import codec
 from holdfast.clock import Micros
-from holdfast.engine import rest
+from holdfast.engine import rest, trouble
 from holdfast.engine.context import Scope, current
 from holdfast.engine.frame import Frame, Receiver, Wait
 from holdfast.engine.host import Host
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
-from holdfast.errors import BodySpins, DeadlineExceeded, Diverged, Suspended
+from holdfast.errors import DeadlineExceeded, Diverged, Suspended
 from holdfast.store.base import Append, ContinueAs, End, MessageWrite, StateWrite, Suspend
 from holdfast.types import Entry, Kind, PromiseRow, RunRow, Status
 
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from holdfast.engine.workflow import Workflow
 
 log = logging.getLogger("holdfast")
-
-STARVED_SECONDS = 5.0
-"""How long a replay waits for a recorded entry to be asked for while new steps are held."""
 
 
 class Continue(BaseException):
@@ -141,7 +138,8 @@ class Execution:
         if self.root.order:
             entry = self.root.order[0]
             why = f"it ended, but {entry.key} was recorded next"
-            self.halt(Status.PARKED, str(self._diverged("the end of the workflow", why)))
+            error = self.journal.diverged("the end of the workflow", why, self.root.order)
+            self.halt(Status.PARKED, str(error))
             return
         if isinstance(then, End):
             self.outcome = then
@@ -326,48 +324,17 @@ class Execution:
     def starved(self) -> None:
         """Replaying, quiet, and the next recorded entry has not been asked for."""
         if self._starving is None:
-            self._starving = self.call_later(STARVED_SECONDS, self._still_starved)
+            self._starving = self.call_later(trouble.STARVED_SECONDS, self._still_starved)
 
     def _still_starved(self) -> None:
         self._starving = None
-        if self.closed or not self.root.order:
-            return
-        entry = self.root.order[0]
-        if self.threads or entry.key in self.root.asked:
-            self.starved()
-            return
-        if self.root.held or self.root.asked or self.root.arrived:
-            asked = (
-                ", ".join(wait.claim.key for wait in self.waits) or "something that is not recorded"
-            )
-            error = self._diverged(asked, f"{entry.key} was recorded, and nobody asks for it")
-            self.halt(Status.PARKED, str(error))
-            self.evict()
-            return
-        log.warning(
-            "run %r: the replay waits for the code to ask for %s; plain I/O in a workflow's body "
-            "is repeated on every replay: make it a step",
-            self.row.id,
-            entry.key,
-        )
-        self.starved()
-
-    def _diverged(self, asked: str, why: str) -> Diverged:
-        return self.journal.diverged(asked, why, self.root.order)
+        trouble.starved(self)
 
     def spins(self) -> None:
-        """The body keeps itself busy (`while ...: await asyncio.sleep(0)`), so nothing gets
-        through."""
+        """The body keeps itself busy, so nothing gets through to it."""
         self.root.spun = 0
-        where = rest.location(asyncio.current_task(self.loop) or self.task)
-        error = BodySpins(
-            f"run {self.row.id!r} never comes to rest, so nothing can be delivered to it: {where}. "
-            "Wait for something (a step, an event, a sleep longer than 0) instead of polling."
-        )
-        end = End(Status.FAILED, codec.encode_error(error, what=""))
         self.root.order = None
-        self._finish(end)
-        self.host.hooks.soon(self.evict)
+        self.fail(trouble.spinning(self))
 
     # Waiting
 

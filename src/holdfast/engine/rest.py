@@ -152,11 +152,3 @@ def consume(future: Any) -> None:
     """Marks a future's exception as seen, so that asyncio does not log it."""
     if asyncio.isfuture(future) and future.done() and not future.cancelled():
         future.exception()
-
-
-def location(task: asyncio.Task[Any] | None) -> str:
-    frames = task.get_stack(limit=3) if task is not None else []
-    if not frames:
-        return "its tasks wake one another for ever"
-    frame = frames[-1]
-    return f"{frame.f_code.co_filename}, line {frame.f_lineno}, in {frame.f_code.co_name}"

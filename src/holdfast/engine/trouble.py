@@ -1,0 +1,55 @@
+"""Bodies that go wrong without raising: they wait for nothing on record, or never come to rest."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from holdfast.errors import BodySpins
+from holdfast.types import Status
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+log = logging.getLogger("holdfast")
+
+STARVED_SECONDS = 5.0
+"""How long a replay waits for a recorded entry to be asked for while new steps are held."""
+
+
+def starved(run: Execution) -> None:
+    """The replay has been quiet for a while, and nobody asks for the next recorded entry."""
+    if run.closed or not run.root.order:
+        return
+    entry = run.root.order[0]
+    if run.threads or entry.key in run.root.asked:
+        run.starved()
+    elif run.root.held or run.root.asked or run.root.arrived:
+        asked = ", ".join(wait.claim.key for wait in run.waits) or "something not on record"
+        why = f"{entry.key} was recorded, and nobody asks for it"
+        run.halt(Status.PARKED, str(run.journal.diverged(asked, why, run.root.order)))
+    else:
+        log.warning(
+            "run %r: the replay waits for the code to ask for %s; plain I/O in a workflow's body "
+            "is repeated on every replay: make it a step",
+            run.row.id,
+            entry.key,
+        )
+        run.starved()
+
+
+def spinning(run: Execution) -> BodySpins:
+    where = _location(asyncio.current_task(run.loop) or run.task)
+    return BodySpins(
+        f"run {run.row.id!r} never comes to rest, so nothing can be delivered to it: {where}. "
+        "Wait for something (a step, an event, a sleep longer than 0) instead of polling."
+    )
+
+
+def _location(task: asyncio.Task[Any] | None) -> str:
+    frames = task.get_stack(limit=3) if task is not None else []
+    if not frames:
+        return "its tasks wake one another for ever"
+    frame = frames[-1]
+    return f"{frame.f_code.co_filename}, line {frame.f_lineno}, in {frame.f_code.co_name}"
