@@ -63,6 +63,7 @@ async def draw(depth: int, dice: Dice) -> list[Any]:
     for _ in range(dice.randint(1, 4)):
         kind = dice.choice(COMPOSED if depth else SIMPLE)
         out += await kind(depth, Dice(dice.randrange(10**9)))
+        out.append(asyncio.get_running_loop().time())  # a body's time is replayed, too
     return out
 
 

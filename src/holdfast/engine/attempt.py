@@ -38,7 +38,8 @@ async def replay(
     if frame.ready == 1 and frame.order and frame.order[0] is entry and not run.closed:
         # Nothing else can run and this is next: it is delivered by simply going on.
         frame.order.popleft()
-        run.pass_time(entry.at)
+        if frame.is_root:
+            run.pass_time(entry.at)
         return decode(entry)
     while True:
         future: asyncio.Future[Any] = run.loop.create_future()

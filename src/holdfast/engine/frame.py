@@ -203,7 +203,8 @@ class Frame:
         self._stop_lenience()
         order.popleft()
         del self.asked[entry.key]
-        self.run.pass_time(entry.at)
+        if self.is_root:
+            self.run.pass_time(entry.at)
         wait.deliver(entry)
         return True
 
