@@ -22,12 +22,17 @@ from holdfast.client.run import Run
 from holdfast.client.sync import SyncDoor
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.commit import Committer
-from holdfast.engine.workflow import RunOptions, Workflow, require
+from holdfast.engine.workflow import (
+    RunOptions,
+    Workflow,
+    new_run,
+    refuse_if_reused,
+    require,
+)
 from holdfast.errors import (
     AlreadyEnded,
     BadArguments,
     BadValue,
-    IdReused,
     NotOpen,
     UnknownPromise,
     UnknownRun,
@@ -46,7 +51,7 @@ from holdfast.types import (
     Status,
     WorkerRow,
 )
-from holdfast.worker.options import WorkerOptions, new_run
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -169,7 +174,7 @@ class Holdfast:
         new = new_run(bound.name, payload, self._parts.clock, bound.options)
         started = await self._start(store, new)
         if not started.created and not started.joined:
-            _same(started.row, new)
+            refuse_if_reused(started.row, new)
         return Run(self, started.row.id, bound)
 
     def _start_undurable(self, workflow: Workflow[Any, R], payload: bytes) -> Run[R]:
@@ -315,14 +320,6 @@ def _listed(
                     f"two workflows are named {workflow.name!r}; give one `@workflow(name=...)`"
                 )
     return found
-
-
-def _same(row: RunRow, new: NewRun) -> None:
-    if row.digest != new.digest or row.workflow != new.workflow:
-        raise IdReused(
-            f"run {row.id!r} exists already, started as {row.workflow!r} with other arguments; "
-            "use another id, or the same arguments to get that run"
-        )
 
 
 def _not_ended(row: RunRow) -> None:

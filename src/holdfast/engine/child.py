@@ -9,7 +9,7 @@ from holdfast.engine.context import Scope, scope
 from holdfast.engine.step import step
 from holdfast.engine.value import uuid4
 from holdfast.engine.wait import Waitable, external, on_loop, required_scope
-from holdfast.engine.workflow import Workflow
+from holdfast.engine.workflow import RunOptions, Workflow, new_run, refuse_if_reused
 from holdfast.errors import RunCancelled, RunFailed
 from holdfast.types import Entry, Kind
 
@@ -34,7 +34,10 @@ class Child(Waitable[R]):
 
         async def start() -> None:
             await run.may_start(self._claim.scope.frame)
-            await run.host.start_child(run, self._claim.key, self.id, self._workflow, self._input)
+            options = self._workflow.options.updated(id=self.id)
+            new = new_run(self._workflow.name, self._input, run.host.clock, options)
+            new.parent, new.parent_step = run.row.key, self._claim.key
+            refuse_if_reused((await run.host.start(new)).row, new)
 
         value: R = await external(
             self._claim,
@@ -66,7 +69,9 @@ def child(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Chi
 async def _start(id: str, workflow: str, payload: bytes, options: dict[str, Any]) -> str:
     where = scope()
     assert where is not None
-    await where.frame.run.host.start_detached(id, workflow, payload, options)
+    host = where.frame.run.host
+    new = new_run(workflow, payload, host.clock, RunOptions(id=id, **options))
+    refuse_if_reused((await host.start(new)).row, new)
     return id
 
 

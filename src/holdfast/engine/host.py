@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.clock import Clock, Micros
-from holdfast.types import RunRow
+from holdfast.store.base import Started
+from holdfast.types import NewRun, RunRow
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
     from holdfast.engine.loop import LoopHooks
-    from holdfast.engine.workflow import Workflow
 
 
 class Host(Protocol):
@@ -39,13 +39,9 @@ class Host(Protocol):
         """The run waits for something."""
         ...
 
-    async def start_child(
-        self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
-    ) -> None: ...
-
-    async def start_detached(
-        self, id: str, workflow: str, payload: bytes, options: dict[str, Any]
-    ) -> None: ...
+    async def start(self, new: NewRun) -> Started:
+        """Accepts another run; returns once it is durable."""
+        ...
 
 
 OnStep = Callable[[RunRow, str, bytes | None], None]

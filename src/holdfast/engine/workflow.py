@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
+import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
 
 from holdfast import codec
+from holdfast.clock import Clock, to_micros
 from holdfast.engine.lint import warn_of_undurable_reads
 from holdfast.engine.thread import sync_body
-from holdfast.errors import BadArguments, HoldfastError, UnknownWorkflow
-from holdfast.types import OnBusy, WhileWaiting
+from holdfast.errors import BadArguments, HoldfastError, IdReused, UnknownWorkflow
+from holdfast.types import NewRun, OnBusy, RunRow, WhileWaiting
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -240,6 +242,35 @@ def remote(name: str) -> _Decorate:
     async def charge(customer: str, cents: int) -> str: ...
     """
     return _Decorate({"name": name, "is_remote": True})
+
+
+def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) -> NewRun:
+    """The row of a run that is to be started."""
+    now = clock.now()
+    return NewRun(
+        id=options.id or uuid.uuid4().hex,
+        workflow=workflow,
+        input=payload,
+        digest=codec.digest(payload),
+        created_at=now,
+        incarnation=uuid.uuid4().hex,
+        queue=options.queue,
+        priority=options.priority,
+        ready_at=now + (to_micros(options.delay) if options.delay else 0),
+        deadline_at=now + to_micros(options.deadline) if options.deadline else None,
+        session=options.session,
+        on_busy=options.on_busy,
+        while_waiting=options.while_waiting,
+    )
+
+
+def refuse_if_reused(row: RunRow, new: NewRun) -> None:
+    """The same id with the same arguments is the same run; with others it is a mistake."""
+    if row.digest != new.digest or row.workflow != new.workflow:
+        raise IdReused(
+            f"run {row.id!r} exists already, started as {row.workflow!r} with other arguments; "
+            "use another id, or the same arguments to get that run"
+        )
 
 
 def require(found: object) -> Workflow[Any, Any]:

@@ -20,8 +20,8 @@ from holdfast.engine.host import Settings
 from holdfast.engine.loop import LoopHooks
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import BadArguments
-from holdfast.store.base import ContinueAs, End
-from holdfast.types import Entry, Kind, RunRow, Status
+from holdfast.store.base import ContinueAs, End, Started
+from holdfast.types import Entry, Kind, NewRun, RunRow, Status
 
 _FOR_EVER = 2**62
 _keys = itertools.count(1)
@@ -112,8 +112,5 @@ class Undurable:
     def rested(self, run: Execution) -> None:
         return
 
-    async def start_child(self, *_: Any, **__: Any) -> None:
-        raise BadArguments("a run with durability='none' cannot await child runs")
-
-    async def start_detached(self, *_: Any, **__: Any) -> None:
+    async def start(self, new: NewRun) -> Started:
         raise BadArguments("a run with durability='none' cannot start other runs")

@@ -27,12 +27,12 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.host import Settings
 from holdfast.engine.loop import LoopHooks, hook, unhook
 from holdfast.engine.timer import BodyTimers
-from holdfast.engine.workflow import RunOptions, Workflow
-from holdfast.errors import IdReused, StoreError
+from holdfast.engine.workflow import Workflow
+from holdfast.errors import StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
 from holdfast.types import HALTED, Entry, Kind, NewRun, RunKey, RunRow, WorkerRow
 from holdfast.worker.lease import Lease
-from holdfast.worker.options import WorkerOptions, new_run
+from holdfast.worker.options import WorkerOptions
 from holdfast.worker.reaper import Reaper
 from holdfast.worker.undurable import Undurable
 
@@ -214,28 +214,6 @@ class Worker:
         host = Undurable(self.clock, self.hooks, self.sync_executor, self.lease_holds)
         host.begin(workflow, payload)
         return host.ended
-
-    async def start_child(
-        self, run: Execution, step: str, id: str, workflow: Workflow[Any, Any], payload: bytes
-    ) -> None:
-        new = new_run(workflow.name, payload, self.clock, workflow.options.updated(id=id))
-        new.parent, new.parent_step = run.row.key, step
-        started = await self.start(new)
-        if started.row.digest != new.digest:
-            raise IdReused(
-                f"the child run {id!r} exists already, started with other arguments; "
-                "give the child another id"
-            )
-
-    async def start_detached(
-        self, id: str, workflow: str, payload: bytes, options: dict[str, Any]
-    ) -> None:
-        new = new_run(workflow, payload, self.clock, RunOptions(id=id, **options))
-        started = await self.start(new)
-        if started.row.digest != new.digest:
-            raise IdReused(
-                f"run {id!r} exists already, started with other arguments; use another id"
-            )
 
     async def _read_session(self, session: str) -> tuple[dict[str, bytes], list[bytes]]:
         messages = await self.store.session_messages(session)
