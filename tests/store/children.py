@@ -159,6 +159,7 @@ async def fork_and_use(path: str) -> None:
 
 async def open_read_only(path: str) -> None:
     """Opens the store as somebody who may only read it."""
+    await asyncio.to_thread(os.getuid)  # loads what only root may be able to read
     os.setuid(65534)
     try:
         store = await opened(path)

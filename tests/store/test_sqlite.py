@@ -379,7 +379,7 @@ class TestWaitingIsFree:
             "INSERT INTO runs (id, workflow, status, created_at, updated_at, incarnation, digest, "
             "input, ready_at, priority, blocked, session) "
             "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 25000) "
-            "SELECT ?1 || n, ?2, 'waiting', 1, 1, '', '', '', ?3, 0, ?4, ?5 FROM n"
+            "SELECT ? || n, ?, 'waiting', 1, 1, '', '', '', ?, 0, ?, ? FROM n"
         )
         waiting = [
             ("timer-", "research", NOW + 1, 0, None),

@@ -26,8 +26,8 @@ from holdfast.store import (
 from holdfast.store.base import Claimed, Leasekeeper, Operation, Outcome, Reaped, Started
 from holdfast.store.doorbell import Doorbell
 from holdfast.store.liveness import Liveness
-from holdfast.store.sqlite_lanes import Reader, Writer, connect
-from holdfast.store.sqlite_open import MEMORY, open_database, path_of
+from holdfast.store.sqlite_lanes import Reader, Writer
+from holdfast.store.sqlite_open import MEMORY, connected, open_database, path_of
 from holdfast.store.sqlite_rows import SQL
 from holdfast.types import (
     Entry,
@@ -68,7 +68,11 @@ class SQLiteStore:
         writer = Writer(db, self.path, self._bell.ring, self._break_stale_lock)
         if self.path == MEMORY:
             return writer, Reader(db, self.path, writer.lock)
-        return writer, Reader(connect(self.path), self.path)
+        try:
+            return writer, Reader(connected(self.path), self.path)
+        except BaseException:
+            writer.close_now()
+            raise
 
     async def close(self) -> None:
         lanes, self._lanes = self._lanes, None
@@ -184,6 +188,7 @@ class SQLiteStore:
     async def register(self, worker: WorkerRow) -> Leasekeeper:
         writer = self._writer
         worker.host, worker.pid, worker.process_started = host.this_process()
+        self._close_keeper(worker.id)  # of an earlier life under this id
         # The lock comes first: whoever sees the row may look at the lock at once.
         self._liveness.hold(worker.id)
         try:
@@ -199,7 +204,7 @@ class SQLiteStore:
 
     def _open_keeper(self) -> Writer:
         # A lease does not outlive the boot, so its renewal need not reach the disk.
-        db = connect(self.path, synchronous="NORMAL")
+        db = connected(self.path, synchronous="NORMAL")
         return Writer(db, self.path, self._bell.ring, self._break_stale_lock)
 
     def _close_keeper(self, worker: WorkerId) -> None:

@@ -88,6 +88,7 @@ def next_ready(db: Db, workflows: Sequence[str], alone: bool) -> Micros | None:
 def release(db: Db, worker: WorkerId, runs: Sequence[tuple[RunKey, int]], now: Micros) -> int:
     released = 0
     for run, epoch in runs:
-        released += db.execute(SQL["release"], (now, run, epoch, worker)).rowcount
+        held = {"now": now, "run": run, "epoch": epoch, "worker": worker}
+        released += db.execute(SQL["release"], held).rowcount
     db.news = db.news or released > 0
     return released

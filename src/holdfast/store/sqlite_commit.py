@@ -165,13 +165,17 @@ def _lease_lost(db: Db, append: Append) -> LeaseLost:
 
 
 def _open_promises(db: Db, append: Append) -> None:
-    db.executemany(
-        SQL["upsert_promise"],
-        [
-            (append.run, p.name, p.key, p.kind, p.type, p.prompt, p.created_at)
-            for p in append.promises
-        ],
-    )
+    for promise in append.promises:
+        values = {
+            "run": append.run,
+            "name": promise.name,
+            "key": promise.key,
+            "kind": promise.kind,
+            "type": promise.type,
+            "prompt": promise.prompt,
+            "created_at": promise.created_at,
+        }
+        db.execute(SQL["upsert_promise"], values)
 
 
 def _write_session(db: Db, writes: Sequence[StateWrite | MessageWrite]) -> None:
@@ -206,7 +210,7 @@ def _end(db: Db, append: Append, then: End) -> None:
     run, at = append.run, append.at
     place = db.execute(SQL["place_of"], (run,)).fetchone()
     session, parent, parent_step, parent_generation = place
-    db.execute(SQL["end"], (then.status.value, then.output, at, run))
+    db.execute(SQL["end"], (then.status.value, then.output, at, at, run))
     sqlite_sessions.pass_on(db, session, at)
     if parent is not None and parent_step is not None:
         failed = then.status is not Status.COMPLETED
@@ -217,10 +221,11 @@ def _end(db: Db, append: Append, then: End) -> None:
 def _continue_as(db: Db, append: Append, then: ContinueAs) -> None:
     run = append.run
     delivered = [entry.mail for entry in append.entries if entry.mail is not None]
-    db.execute(SQL["delete_delivered_mail"], (run, json.dumps(delivered)))
+    db.execute(SQL["delete_delivered_mail"], {"run": run, "delivered": json.dumps(delivered)})
     db.execute(SQL["delete_journal"], (run,))
     db.execute(SQL["delete_promises"], (run,))
-    db.execute(SQL["continue_as"], (append.at, then.input, then.digest, run))
+    afresh = {"at": append.at, "input": then.input, "digest": then.digest, "run": run}
+    db.execute(SQL["continue_as"], afresh)
     db.news = True
 
 
@@ -312,6 +317,7 @@ def insert_run(db: Db, new: NewRun, claim_for: str | None, *, blocked: bool) -> 
             new.while_waiting,
             new.parent,
             new.parent_step,
+            new.parent,  # once more, for its generation
             new.options,
             1 if blocked else 0,
             1 if claimed and new.session is not None else 0,

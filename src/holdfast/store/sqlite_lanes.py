@@ -51,6 +51,16 @@ def connect(path: str, *, synchronous: str = "FULL") -> Db:
         factory=Db,
         cached_statements=256,
     )
+    try:
+        _set_up(db, synchronous)
+    except BaseException:
+        db.close()
+        raise
+    _open.add(db)
+    return db
+
+
+def _set_up(db: Db, synchronous: str) -> None:
     db.execute(f"PRAGMA synchronous = {synchronous}")
     db.execute("PRAGMA cache_size = -8192")
     db.execute("PRAGMA temp_store = MEMORY")
@@ -60,8 +70,6 @@ def connect(path: str, *, synchronous: str = "FULL") -> Db:
         # There, a plain fsync leaves the data in the drive's own cache.
         db.execute("PRAGMA fullfsync = ON")
     db.execute("PRAGMA busy_timeout = 0")  # from now on we wait by ourselves
-    _open.add(db)
-    return db
 
 
 def _abandon_in_child() -> None:

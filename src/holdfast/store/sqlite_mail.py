@@ -111,7 +111,7 @@ def _stir(db: Db, state: Row, kind: MailKind, now: Micros) -> None:
         if cancel:
             db.execute(SQL["delete_mail_of_kind"], (run, MailKind.PAUSE.value))
         go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
-        db.execute(SQL["wake"], (now, 0 if go else 1, run))
+        db.execute(SQL["wake"], {"now": now, "blocked": 0 if go else 1, "run": run})
     elif cancel and status is Status.PENDING and ready_at is not None and ready_at > now:
         go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
-        db.execute(SQL["hurry"], (now, 0 if go else 1, run))
+        db.execute(SQL["hurry"], {"now": now, "blocked": 0 if go else 1, "run": run})

@@ -49,19 +49,24 @@ def open_database(path: str) -> Db:
         if not os.path.isdir(folder):
             raise StoreUnavailable(f"The directory {folder} does not exist; create it first.")
         host.refuse_network_file_system(path)
-    db: Db | None = None
+    db = connected(path)
     try:
-        db = connect(path)
         _prepare(db, path)
     except sqlite3.Error as error:
-        if db is not None:
-            db.close()
+        db.close()
         raise store_error(error, path) from error
     except BaseException:
-        if db is not None:
-            db.close()
+        db.close()
         raise
     return db
+
+
+def connected(path: str, *, synchronous: str = "FULL") -> Db:
+    """A further connection to a file that has been opened before."""
+    try:
+        return connect(path, synchronous=synchronous)
+    except sqlite3.Error as error:
+        raise store_error(error, path) from error
 
 
 def _prepare(db: Db, path: str) -> None:

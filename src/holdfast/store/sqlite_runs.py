@@ -77,13 +77,8 @@ def find(db: Db, which: RunFilter) -> list[RunRow]:
     if which.queue is not None:
         when("r.queue = ?", which.queue)
     if which.id_prefix:
-        # The first half is for the index on id, the second is exact whatever the prefix holds.
-        when(
-            "r.id >= ? AND substr(r.id, 1, ?) = ?",
-            which.id_prefix,
-            len(which.id_prefix),
-            which.id_prefix,
-        )
+        # Not LIKE: a prefix may hold its wildcards.
+        when("substr(r.id, 1, ?) = ?", len(which.id_prefix), which.id_prefix)
     if which.created_after is not None:
         when("r.created_at > ?", which.created_after)
     if which.created_before is not None:
@@ -109,7 +104,7 @@ def resume(db: Db, id: RunId, now: Micros) -> RunRow:
             f"Run {id!r} is {row.status}: only a paused, parked or quarantined run is."
         )
     db.execute(SQL["delete_mail_of_kind"], (row.key, MailKind.PAUSE.value))
-    db.execute(SQL["resume"], (now, _blocked(db, row), row.key))
+    db.execute(SQL["resume"], {"now": now, "blocked": _blocked(db, row), "run": row.key})
     db.news = True
     return _known(db, id)
 
@@ -125,7 +120,7 @@ def rerun(db: Db, id: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
     db.execute(SQL["turn_positive"], (row.key,))
     for kind in (MailKind.CANCEL, MailKind.PAUSE):
         db.execute(SQL["delete_mail_of_kind"], (row.key, kind.value))
-    db.execute(SQL["reopen"], (now, _blocked(db, row), row.key))
+    db.execute(SQL["reopen"], {"now": now, "blocked": _blocked(db, row), "run": row.key})
     db.news = True
     return _known(db, id)
 
@@ -138,6 +133,6 @@ def fork(db: Db, id: RunId, seq: int, new: NewRun) -> Started:
     go = sqlite_sessions.may_go(db, new.session, False, new.parent, new.parent_step)
     row = insert_run(db, new, None, blocked=not go)
     db.execute(SQL["copy_journal"], (row.key, source.key, seq))
-    db.execute(SQL["copy_promises"], (row.key, source.key))
+    db.execute(SQL["copy_promises"], {"target": row.key, "source": source.key})
     db.news = True
     return Started(row, created=True)

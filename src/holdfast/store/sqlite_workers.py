@@ -71,15 +71,16 @@ def free(db: Db, worker: WorkerId, now: Micros | None) -> tuple[list[RunId], lis
     quarantined: list[RunId] = []
     for key, id, strikes, progressed in db.execute(SQL["owned"], (worker,)).fetchall():
         strikes = 0 if progressed else strikes + 1
+        change = {"now": now, "strikes": strikes, "run": key}
         if strikes >= QUARANTINE_STRIKES:
             reason = (
                 f"its worker died {strikes} times without the run getting any further, the last "
                 f"one was {worker}; resume it when the cause is gone"
             )
-            db.execute(SQL["quarantine"], (now, strikes, reason, key))
+            db.execute(SQL["quarantine"], {**change, "reason": reason})
             quarantined.append(id)
         else:
-            db.execute(SQL["free"], (now, strikes, key))
+            db.execute(SQL["free"], change)
             runs.append(id)
     db.news = True
     return runs, quarantined

@@ -59,13 +59,13 @@ SELECT holds_session FROM runs WHERE key = ?;
 -- name: inherits
 -- Whether this parent, or one further up that awaits it, holds the session.
 WITH RECURSIVE line (key, parent, parent_step, session, holds_session) AS (
-    SELECT key, parent, parent_step, session, holds_session FROM runs WHERE key = ?1
+    SELECT key, parent, parent_step, session, holds_session FROM runs WHERE key = ?
     UNION ALL
     SELECT up.key, up.parent, up.parent_step, up.session, up.holds_session
     FROM line JOIN runs up ON up.key = line.parent
     WHERE line.parent_step IS NOT NULL
 )
-SELECT EXISTS (SELECT 1 FROM line WHERE session = ?2 AND holds_session = 1);
+SELECT EXISTS (SELECT 1 FROM line WHERE session = ? AND holds_session = 1);
 
 -- name: first_due
 -- The oldest run of a session that could go on now.
@@ -97,17 +97,17 @@ UPDATE runs SET blocked = ? WHERE key = ?;
 -- name: unblock_heirs
 -- Lets the awaited children of a run that took its session go on in it.
 WITH RECURSIVE heirs (key) AS (
-    SELECT key FROM runs WHERE parent = ?1 AND parent_step IS NOT NULL AND ended_at IS NULL
+    SELECT key FROM runs WHERE parent = ? AND parent_step IS NOT NULL AND ended_at IS NULL
     UNION ALL
     SELECT r.key FROM heirs CROSS JOIN runs r ON r.parent = heirs.key
     WHERE r.parent_step IS NOT NULL AND r.ended_at IS NULL
 )
 UPDATE runs SET blocked = 0
-WHERE blocked = 1 AND session = ?2 AND key IN (SELECT key FROM heirs);
+WHERE blocked = 1 AND session = ? AND key IN (SELECT key FROM heirs);
 
 -- name: release
 -- Hands a run back.
 UPDATE runs
-SET status = 'pending', owner = NULL, ready_at = ?1, updated_at = ?1,
+SET status = 'pending', owner = NULL, ready_at = :now, updated_at = :now,
     strikes = CASE WHEN strikes > 0 AND MADE_PROGRESS THEN 0 ELSE strikes END
-WHERE key = ?2 AND epoch = ?3 AND owner = ?4;
+WHERE key = :run AND epoch = :epoch AND owner = :worker;

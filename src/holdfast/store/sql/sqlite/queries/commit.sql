@@ -40,8 +40,8 @@ INSERT INTO runs (
     created_at, updated_at, ready_at, deadline_at, session, while_waiting, parent, parent_step,
     parent_generation, options, blocked, holds_session
 ) VALUES (
-    ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-    (SELECT generation FROM runs WHERE key = ?18), ?20, ?21, ?22
+    ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
+    (SELECT generation FROM runs WHERE key = ?), ?, ?, ?
 );
 
 -- name: place_of
@@ -70,24 +70,24 @@ WHERE key = ?;
 -- name: end
 -- The run is over.
 UPDATE runs
-SET status = ?1, output = ?2, ended_at = ?3, updated_at = ?3, owner = NULL, ready_at = NULL,
+SET status = ?, output = ?, ended_at = ?, updated_at = ?, owner = NULL, ready_at = NULL,
     blocked = 0, holds_session = 0, reason = NULL
-WHERE key = ?4;
+WHERE key = ?;
 
 -- name: continue_as
 -- The run starts afresh; its epoch keeps rising, so the appends of before stay fenced off.
 UPDATE runs
-SET status = 'pending', owner = NULL, ready_at = ?1, updated_at = ?1, generation = generation + 1,
-    input = ?2, digest = ?3, strikes = 0, resumes = 0, reason = NULL
-WHERE key = ?4;
+SET status = 'pending', owner = NULL, ready_at = :at, updated_at = :at, generation = generation + 1,
+    input = :input, digest = :digest, strikes = 0, resumes = 0, reason = NULL
+WHERE key = :run;
 
 -- name: delete_delivered_mail
 -- What a journal that is about to go has delivered, and what only the old generation asked for.
 DELETE FROM inbox
-WHERE run = ?1 AND (
+WHERE run = :run AND (
     kind IN ('pause', 'child')
-    OR id IN (SELECT mail FROM journal WHERE run = ?1 AND mail IS NOT NULL)
-    OR id IN (SELECT value FROM json_each(?2))
+    OR id IN (SELECT mail FROM journal WHERE run = :run AND mail IS NOT NULL)
+    OR id IN (SELECT value FROM json_each(:delivered))
 );
 
 -- name: delete_journal
@@ -101,14 +101,14 @@ DELETE FROM promises WHERE run = ?;
 -- name: upsert_promise
 -- Opens a promise; it may have been answered before it was opened.
 INSERT INTO promises (run, name, key, kind, type, prompt, created_at, resolved)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7,
-    EXISTS (SELECT 1 FROM inbox WHERE run = ?1 AND kind = 'promise' AND name = ?2))
+VALUES (:run, :name, :key, :kind, :type, :prompt, :created_at,
+    EXISTS (SELECT 1 FROM inbox WHERE run = :run AND kind = 'promise' AND name = :name))
 ON CONFLICT (run, name) DO UPDATE SET
     key = excluded.key, kind = excluded.kind, type = excluded.type, prompt = excluded.prompt;
 
 -- name: set_state
 -- Writes one key of a session's state.
-INSERT INTO session_state (session, key, value) VALUES (?1, ?2, ?3)
+INSERT INTO session_state (session, key, value) VALUES (?, ?, ?)
 ON CONFLICT (session, key) DO UPDATE SET value = excluded.value;
 
 -- name: delete_state

@@ -41,12 +41,12 @@ UPDATE promises SET resolved = 1 WHERE run = ? AND name = ?;
 
 -- name: wake
 -- Makes a waiting or halted run claimable.
-UPDATE runs SET status = 'pending', ready_at = ?1, blocked = ?2, reason = NULL, updated_at = ?1
-WHERE key = ?3;
+UPDATE runs SET status = 'pending', ready_at = :now, blocked = :blocked, reason = NULL, updated_at = :now
+WHERE key = :run;
 
 -- name: hurry
 -- Makes a run that was to start later claimable now.
-UPDATE runs SET ready_at = ?1, blocked = ?2, updated_at = ?1 WHERE key = ?3 AND ready_at > ?1;
+UPDATE runs SET ready_at = :now, blocked = :blocked, updated_at = :now WHERE key = :run AND ready_at > :now;
 
 -- name: pause
 -- Stops a run that nobody owns.

@@ -29,17 +29,17 @@ SELECT RUN_COLUMNS FROM runs r WHERE TRUE;
 -- name: resume
 -- Lets a halted run go on.
 UPDATE runs
-SET status = 'pending', ready_at = ?1, updated_at = ?1, blocked = ?2, strikes = 0,
+SET status = 'pending', ready_at = :now, updated_at = :now, blocked = :blocked, strikes = 0,
     resumes = resumes + 1, reason = NULL
-WHERE key = ?3;
+WHERE key = :run;
 
 -- name: reopen
 -- Lets an ended run go on; a deadline that has passed would end it again at once, so it is dropped.
 UPDATE runs
-SET status = 'pending', ready_at = ?1, updated_at = ?1, blocked = ?2, ended_at = NULL,
+SET status = 'pending', ready_at = :now, updated_at = :now, blocked = :blocked, ended_at = NULL,
     output = NULL, reason = NULL, strikes = 0,
-    deadline_at = CASE WHEN deadline_at > ?1 THEN deadline_at END
-WHERE key = ?3;
+    deadline_at = CASE WHEN deadline_at > :now THEN deadline_at END
+WHERE key = :run;
 
 -- name: delete_entry
 -- Forgets one entry of a run that has ended.
@@ -49,7 +49,7 @@ DELETE FROM journal WHERE run = ? AND seq = ?;
 -- Makes sequence numbers dense again, the first of two steps: no number may occur twice even inside
 -- one statement, so the new ones are negative at first.
 UPDATE journal SET seq = -dense.place
-FROM (SELECT id, row_number() OVER (ORDER BY seq) AS place FROM journal WHERE run = ?1) AS dense
+FROM (SELECT id, row_number() OVER (ORDER BY seq) AS place FROM journal WHERE run = ?) AS dense
 WHERE journal.id = dense.id;
 
 -- name: turn_positive
@@ -62,16 +62,16 @@ UPDATE journal SET seq = -seq WHERE run = ? AND seq < 0;
 INSERT INTO journal (
     run, seq, kind, key, at, epoch, position, attempt, failed, digest, input, output, started_at,
     due_at, format, codec, encryption_key, blob)
-SELECT ?1, seq, kind, key, at, 0, position, attempt, failed, digest, input, output, started_at,
+SELECT ?, seq, kind, key, at, 0, position, attempt, failed, digest, input, output, started_at,
     due_at, format, codec, encryption_key, blob
-FROM journal WHERE run = ?2 AND seq < ?3 ORDER BY seq;
+FROM journal WHERE run = ? AND seq < ? ORDER BY seq;
 
 -- name: copy_promises
 -- Copies the promises that the copied entries may refer to.
 INSERT INTO promises (run, name, key, kind, type, prompt, created_at, resolved)
-SELECT ?1, name, key, kind, type, prompt, created_at,
-    EXISTS (SELECT 1 FROM journal j WHERE j.run = ?1 AND j.kind = 'promise' AND j.key = p.key)
-FROM promises p WHERE p.run = ?2;
+SELECT :target, name, key, kind, type, prompt, created_at,
+    EXISTS (SELECT 1 FROM journal j WHERE j.run = :target AND j.kind = 'promise' AND j.key = p.key)
+FROM promises p WHERE p.run = :source;
 
 -- name: prunable
 -- The runs that ended longest ago.

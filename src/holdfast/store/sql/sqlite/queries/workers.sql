@@ -46,16 +46,16 @@ SELECT key, id, strikes, MADE_PROGRESS FROM runs WHERE owner = ? ORDER BY key;
 -- name: free
 -- Makes a dead worker's run claimable; without a time, as of its last change.
 UPDATE runs
-SET status = 'pending', owner = NULL, ready_at = coalesce(?1, updated_at), strikes = ?2,
-    updated_at = coalesce(?1, updated_at)
-WHERE key = ?3;
+SET status = 'pending', owner = NULL, ready_at = coalesce(:now, updated_at), strikes = :strikes,
+    updated_at = coalesce(:now, updated_at)
+WHERE key = :run;
 
 -- name: quarantine
 -- Stops a run that keeps killing its workers.
 UPDATE runs
-SET status = 'quarantined', owner = NULL, ready_at = NULL, strikes = ?2, reason = ?3,
-    updated_at = coalesce(?1, updated_at)
-WHERE key = ?4;
+SET status = 'quarantined', owner = NULL, ready_at = NULL, strikes = :strikes, reason = :reason,
+    updated_at = coalesce(:now, updated_at)
+WHERE key = :run;
 
 -- name: release_all
 -- Hands back all runs of a worker that leaves, claimable as of their last change.
