@@ -80,9 +80,21 @@ def test_output_without_a_terminal_has_no_escape_codes(shell):
 
 def test_why_names_the_command_that_unblocks(shell):
     shell("start", "agent:app", "release", '"it"', "--id", "r1")
-    assert "no worker" in shell("why", "r1")
+    assert "no worker is alive" in shell("why", "r1")
+    assert "`holdfast worker module:app`" in shell("why", "r1")
     shell.work()
     assert "`holdfast resolve r1 release --approve`" in shell.process("why", "r1")
+
+
+def test_why_sees_that_the_worker_died(shell):
+    shell.observer.close_gate("gate")
+    shell("start", "agent:app", "pauses", "--id", "p1")
+    with spawned("worker", "agent:app", cwd=shell.folder) as worker:
+        shell.observer.await_arrival("gate")
+        assert f"(pid {worker.pid})" in shell("why", "p1")
+        worker.end()
+    assert "is gone, and no other is alive" in shell("why", "p1")
+    assert "`holdfast worker module:app`" in shell("why", "p1")
 
 
 def test_a_long_journal_is_cut_and_says_so(shell):

@@ -223,7 +223,7 @@ class Holdfast:
             row,
             await self.store.journal(row.key),
             await self.store.promises(row.key),
-            await self.store.workers(),
+            [w for w in await self.store.workers() if not self.store.is_dead(w)],
             self._parts.clock.now(),
             served=row.workflow in self.workflows if self.workflows else None,
         )

@@ -18,7 +18,8 @@ def why(
     *,
     served: bool | None,
 ) -> str:
-    """`served`: whether the asking app lists the workflow; None: it lists none at all."""
+    """`workers` are those alive; `served` says whether the asking app lists the workflow, None if
+    it lists none at all."""
     steps = sum(entry.kind is Kind.STEP and not entry.failed for entry in journal)
     said = [
         f"Run {row.id} of {row.workflow} was started {_ago(now - row.created_at)} "
@@ -28,7 +29,7 @@ def why(
     failure = _last_failure(row, journal)
     if failure:
         said.append(failure)
-    cure = _cure(row, promises, journal, served)
+    cure = _cure(row, promises, journal, served=served, stranded=not workers)
     if cure:
         said.append(cure)
     return " ".join(said)
@@ -41,7 +42,8 @@ def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool 
         case Status.RUNNING:
             owner = next((w for w in workers if w.id == row.owner), None)
             if owner is None:
-                return f"Its worker {row.owner} is gone; another takes it over."
+                heir = "; another takes it over" if workers else ", and no other is alive"
+                return f"Its worker {row.owner} is gone{heir}."
             return (
                 f"It is executed by worker {owner.id} (pid {owner.pid}), claim number {row.epoch}."
             )
@@ -78,13 +80,19 @@ def _last_failure(row: RunRow, journal: Sequence[Entry]) -> str | None:
 
 
 def _cure(
-    row: RunRow, promises: Sequence[PromiseRow], journal: Sequence[Entry], served: bool | None
+    row: RunRow,
+    promises: Sequence[PromiseRow],
+    journal: Sequence[Entry],
+    *,
+    served: bool | None,
+    stranded: bool,
 ) -> str | None:
     if row.status in (Status.FAILED, Status.CANCELLED):
         return f"To go on from the step that failed: `holdfast rerun {row.id}`."
     if row.status in (Status.PAUSED, Status.PARKED, Status.QUARANTINED):
         return f"To let it go on: `holdfast resume {row.id}`."
-    if row.status is Status.PENDING and served is False:
+    wants_worker = stranded or (row.status is Status.PENDING and served is False)
+    if row.status in (Status.PENDING, Status.RUNNING) and wants_worker:
         return "Start a worker whose app lists this workflow: `holdfast worker module:app`."
     delivered = {entry.key for entry in journal if entry.kind is Kind.PROMISE}
     waiting = [p for p in promises if not p.resolved and p.key not in delivered]
