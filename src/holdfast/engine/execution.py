@@ -57,7 +57,7 @@ class Execution:
         self.waits: dict[Wait, None] = {}
         self.executing = 0  # step bodies under way
         self.threads = 0  # executor work that has neither returned nor blocked in a durable call
-        self.transparent: set[Any] = set()  # futures that stand for waits of threads
+        self.transparent: set[Any] = set()  # futures that stand for what others of the run wait for
         self.promises: dict[str, str] = {}  # name: key
         self.new_promises: list[PromiseRow] = []
         self.session_data: tuple[dict[str, bytes], list[bytes]] = ({}, [])

@@ -119,8 +119,22 @@ def _is_clear(task: asyncio.Task[Any], durable: set[Any], tasks: set[asyncio.Tas
         return False  # about to run
     if awaited in durable or awaited in tasks:
         return True
-    children: list[Any] = getattr(awaited, "_children", [])  # of a gather
-    return bool(children) and all(child in durable or child in tasks for child in children)
+    behind: Iterable[Any] = getattr(awaited, "_children", ()) or _waited_for(task)
+    return bool(behind) and all(one in durable or one in tasks for one in behind)
+
+
+_WAIT: Any = getattr(asyncio.tasks, "_wait").__code__  # noqa: B009  it is private
+
+
+def _waited_for(task: asyncio.Task[Any]) -> Iterable[Any]:
+    """What a task that is in `asyncio.wait` waits for: the future it awaits there does not tell."""
+    inner: Any = task.get_coro()
+    while getattr(inner, "cr_await", None) is not None and inner.cr_code is not _WAIT:
+        inner = inner.cr_await
+    if getattr(inner, "cr_code", None) is not _WAIT or inner.cr_frame is None:
+        return ()
+    waited: Iterable[Any] = inner.cr_frame.f_locals.get("fs", ())
+    return waited
 
 
 # Unwinding
