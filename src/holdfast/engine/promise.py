@@ -8,7 +8,7 @@ from typing import Any, TypeVar, overload
 
 from holdfast import codec
 from holdfast.engine.context import Scope
-from holdfast.engine.wait import Waitable, external, on_loop, required_scope
+from holdfast.engine.wait import Waitable, external, fitting, on_loop, required_scope
 from holdfast.errors import PromiseReused
 from holdfast.types import Entry, Kind, PromiseRow
 
@@ -67,9 +67,8 @@ class Promise(Waitable[T]):
         return self._value[0]
 
     def _decode(self, entry: Entry) -> T:
-        what = f"the answer to {self._kind} {self.name!r}"
-        value: T = codec.decode(entry.output or b"null", self._annotation, what=what)
-        return value
+        answer: T = fitting(entry, self._annotation, f"the answer to {self._kind} {self.name!r}")
+        return answer
 
 
 def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise[Any]:

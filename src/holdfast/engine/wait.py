@@ -17,7 +17,7 @@ from holdfast.engine.context import Claim, Scope, scope
 from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Wait
 from holdfast.engine.thread import portal
-from holdfast.errors import NotInRun, Suspended
+from holdfast.errors import BadValue, NotInRun, Suspended
 from holdfast.types import Entry, Kind
 
 T = TypeVar("T")
@@ -116,6 +116,15 @@ class Waitable(Generic[T]):
 # Messages
 
 
+def fitting(entry: Entry, annotation: Any, what: str) -> Any:
+    """What came from outside, if it is what the code asks for: the sender may not have known."""
+    payload = entry.output or b"null"
+    complaint = codec.check(codec.describe(annotation), payload) if annotation else None
+    if complaint:
+        raise BadValue(f"{what}: {complaint}")
+    return codec.decode(payload, annotation, what=what)
+
+
 class Receive(Waitable[T]):
     def __init__(self, where: Scope, channel: str, annotation: Any) -> None:
         self._claim = where.claim(f"receive:{channel}" if channel else "receive")
@@ -123,8 +132,7 @@ class Receive(Waitable[T]):
 
     async def _wait(self) -> T:
         def decode(entry: Entry) -> Any:
-            what = f"a message on channel {self._channel!r}"
-            return codec.decode(entry.output or b"null", self._annotation, what=what)
+            return fitting(entry, self._annotation, f"a message on channel {self._channel!r}")
 
         label = f"a message on channel {self._channel!r}" if self._channel else "a message"
         value: T = await external(
