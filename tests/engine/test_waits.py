@@ -1,0 +1,391 @@
+"""Waits: timers, promises, messages and races, across crashes and out of memory."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Decision, Status, WorkerOptions
+from holdfast.testing import Environment, crash_everywhere
+from holdfast.types import Kind
+
+DAY = timedelta(days=1)
+LEAVES_AT_ONCE = WorkerOptions(memory_wait=timedelta(0))
+
+
+@holdfast.step
+async def note(text: str) -> str:
+    return text
+
+
+# Timers
+
+
+@pytest.mark.parametrize("how", ["holdfast", "asyncio"])
+async def test_a_sleep_has_an_absolute_deadline_that_crashes_do_not_prolong(how: str) -> None:
+    @holdfast.workflow
+    async def sleeps(how: str) -> str:
+        await (holdfast.sleep(DAY) if how == "holdfast" else asyncio.sleep(86_400))
+        return await note("awake")
+
+    async with Environment([sleeps]) as env:
+        run = await env.start(sleeps, how)
+        await env.advance(DAY / 2)
+        await env.crash()
+        await env.advance(DAY / 2 - timedelta(seconds=1))
+        assert await run.status() is not Status.COMPLETED
+        await env.crash()
+        await env.advance(timedelta(seconds=1))
+        assert await run.result() == "awake"
+        assert env.clock.now() == (await env.app.row(run.id)).ended_at
+
+
+async def test_sleep_until_waits_for_a_point_in_time() -> None:
+    @holdfast.workflow
+    async def sleeps(when: datetime) -> datetime:
+        await holdfast.sleep_until(when)
+        return holdfast.now()
+
+    async with Environment([sleeps]) as env:
+        when = datetime(2026, 2, 3, 4, 5, tzinfo=UTC)
+        assert await env.result(await env.start(sleeps, when)) == when
+        long_ago = datetime(1999, 1, 1, tzinfo=UTC)
+        assert await env.result(await env.start(sleeps, long_ago)) == when
+
+
+@pytest.mark.parametrize("bad", [timedelta(seconds=-1), -0.5, float("nan"), float("inf")])
+async def test_a_sleep_that_makes_no_sense_is_refused(bad: Any) -> None:
+    @holdfast.workflow
+    async def sleeps() -> None:
+        await holdfast.sleep(bad)
+
+    async with Environment([sleeps]) as env:
+        with pytest.raises(holdfast.RunFailed) as failed:
+            await env.result(await env.start(sleeps))
+    assert isinstance(failed.value.__cause__, holdfast.BadValue)
+
+
+async def test_a_durable_wait_outside_of_a_run_is_refused() -> None:
+    with pytest.raises(holdfast.NotInRun, match="inside a workflow"):
+        holdfast.sleep(1)
+
+
+async def test_a_sleep_inside_a_step_survives_a_crash_too() -> None:
+    @holdfast.step
+    async def naps() -> str:
+        await holdfast.sleep(DAY)
+        return await note("awake")
+
+    @holdfast.workflow
+    async def has_it_nap() -> str:
+        return await naps()
+
+    async with Environment([has_it_nap]) as env:
+        run = await env.start(has_it_nap)
+        await env.advance(DAY / 2)
+        await env.crash()
+        await env.advance(DAY / 2)
+        assert await run.result() == "awake"
+    assert (await crash_everywhere(has_it_nap)).result == "awake"
+
+
+# Promises and approvals
+
+
+@holdfast.workflow
+async def awaits_an_answer() -> int:
+    await note("before")
+    return await holdfast.promise("answer", int)
+
+
+@pytest.mark.parametrize("options", [LEAVES_AT_ONCE, WorkerOptions()], ids=["out", "in memory"])
+async def test_a_promise_is_answered_while_it_is_awaited(options: WorkerOptions) -> None:
+    async with Environment([awaits_an_answer], worker_options=options) as env:
+        run = await env.start(awaits_an_answer)
+        await env.settle()
+        (promise,) = await env.app.promises(run.id)
+        assert (promise.name, promise.kind, promise.resolved) == ("answer", "promise", False)
+        await run.resolve("answer", 42)
+        assert await env.result(run) == 42
+        (promise,) = await env.app.promises(run.id)
+        assert promise.resolved
+
+
+async def test_a_promise_can_be_answered_before_it_is_awaited() -> None:
+    @holdfast.workflow
+    async def opens_late() -> int:
+        await holdfast.sleep(DAY)
+        return await holdfast.promise("answer", int)
+
+    async with Environment([opens_late]) as env:
+        run = await env.start(opens_late)
+        await env.settle()
+        with pytest.raises(holdfast.UnknownPromise, match="early=True"):
+            await run.resolve("answer", 42)
+        await run.resolve("answer", 42, early=True)
+        assert await env.result(run) == 42
+
+
+async def test_the_first_answer_stands() -> None:
+    async with Environment([awaits_an_answer]) as env:
+        run = await env.start(awaits_an_answer)
+        await env.settle()
+        await run.resolve("answer", 1)
+        with pytest.raises(holdfast.AlreadyResolved):
+            await run.resolve("answer", 2)
+        assert await env.result(run) == 1
+
+
+async def test_an_answer_of_the_wrong_type_is_refused_and_changes_nothing() -> None:
+    async with Environment([awaits_an_answer]) as env:
+        run = await env.start(awaits_an_answer)
+        await env.settle()
+        with pytest.raises(holdfast.BadValue):
+            await run.resolve("answer", "forty-two")
+        await run.resolve("answer", 42)
+        assert await env.result(run) == 42
+
+
+async def test_an_early_answer_of_the_wrong_type_fails_the_run_that_reads_it() -> None:
+    async with Environment([awaits_an_answer]) as env:
+        run = await env.start(awaits_an_answer)
+        await run.resolve("answer", "forty-two", early=True)
+        with pytest.raises(holdfast.RunFailed) as failed:
+            await env.result(run)
+    assert isinstance(failed.value.__cause__, holdfast.NotDecodable | holdfast.BadValue)
+
+
+async def test_one_promise_name_in_two_places_is_refused() -> None:
+    @holdfast.workflow
+    async def opens_twice() -> None:
+        holdfast.promise("answer", int)
+        holdfast.promise("answer", int)
+
+    async with Environment([opens_twice]) as env:
+        with pytest.raises(holdfast.RunFailed) as failed:
+            await env.result(await env.start(opens_twice))
+    assert isinstance(failed.value.__cause__, holdfast.PromiseReused)
+
+
+@holdfast.workflow
+async def asks_for_release(draft: str) -> str:
+    approval = holdfast.approval("release", draft)
+    match await holdfast.race(decision=approval, expired=holdfast.sleep(2 * DAY)):
+        case "decision", Decision(approved=True, by=who):
+            return await note(f"released by {who}")
+        case "decision", Decision(comment=comment):
+            return f"declined: {comment}"
+        case _:
+            return "nobody answered"
+
+
+@pytest.mark.parametrize(
+    ("decision", "outcome"),
+    [
+        (Decision(True, by="ann"), "released by ann"),
+        (Decision(False, comment="too long"), "declined: too long"),
+        (None, "nobody answered"),
+    ],
+)
+async def test_an_approval_races_against_a_timer(decision: Decision | None, outcome: str) -> None:
+    answers = {"release": decision} if decision else None
+    assert (await crash_everywhere(asks_for_release, "draft", answers=answers)).result == outcome
+
+
+async def test_an_approval_shows_its_prompt_and_how_to_answer_it() -> None:
+    async with Environment([asks_for_release], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(asks_for_release, "the draft")
+        await env.settle()
+        (promise,) = await env.app.promises(run.id)
+        assert b"the draft" in (promise.prompt or b"")
+        why = await run.why()
+    assert "the approval 'release'" in why
+    assert f"holdfast resolve {run.id} release --approve" in why
+
+
+async def test_a_promise_that_lost_a_race_stays_open_and_can_be_awaited_again() -> None:
+    @holdfast.workflow
+    async def asks_again() -> tuple[str, int]:
+        answer = holdfast.promise("answer", int)
+        first, _ = await holdfast.race(answer=answer, late=holdfast.sleep(DAY))
+        return first, await answer
+
+    async with Environment([asks_again]) as env:
+        run = await env.start(asks_again)
+        await env.advance(2 * DAY)
+        await run.resolve("answer", 7)
+        assert await env.result(run) == ("late", 7)
+    report = await crash_everywhere(asks_again, answers={"answer": 7})
+    assert report.result == ("answer", 7)
+
+
+# Races
+
+
+async def test_a_step_that_lost_a_race_is_cancelled_and_recorded_as_abandoned() -> None:
+    cancelled = asyncio.Event()
+
+    @holdfast.step
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    @holdfast.workflow
+    async def races() -> str:
+        winner, _ = await holdfast.race(slow=endless(), quick=note("quick"))
+        return winner
+
+    async with Environment([races]) as env:
+        run = await env.start(races)
+        assert await env.result(run) == "quick"
+        assert cancelled.is_set()
+        abandoned = [e.key for e in await run.history() if e.kind is Kind.ABANDONED]
+    assert [key.rpartition("/")[2] for key in abandoned] == ["endless#0"]
+
+
+async def test_a_race_takes_a_duration_for_a_timer_and_needs_a_contender() -> None:
+    @holdfast.workflow
+    async def races() -> str:
+        with pytest.raises(holdfast.BadValue):
+            holdfast.race()
+        winner, _ = await holdfast.race(answer=holdfast.promise("answer"), late=DAY)
+        return winner
+
+    assert (await crash_everywhere(races)).result == "late"
+
+
+async def test_the_error_of_the_winner_is_raised() -> None:
+    @holdfast.step
+    async def fails() -> None:
+        raise ValueError("lost by winning")
+
+    @holdfast.workflow
+    async def races() -> str:
+        try:
+            await holdfast.race(bad=fails(), late=holdfast.sleep(DAY))
+        except ValueError as error:
+            return str(error)
+        return "no error"
+
+    assert (await crash_everywhere(races)).result == "lost by winning"
+
+
+# Messages
+
+
+async def test_messages_come_in_order_and_channels_are_kept_apart() -> None:
+    @holdfast.workflow
+    async def listens() -> list[Any]:
+        heard: list[Any] = [await holdfast.receive(int), await holdfast.receive(int)]
+        heard.append(await holdfast.receive(str, channel="aside"))
+        heard.append(await holdfast.receive(int))
+        return heard
+
+    async with Environment([listens], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(listens)
+        await run.send("psst", channel="aside")
+        for number in (1, 2, 3):
+            await run.send(number)
+        await env.crash()
+        assert await env.result(run) == [1, 2, "psst", 3]
+    await crash_everywhere(awaits_two, messages=["a", "b", "c"])
+
+
+@holdfast.workflow
+async def awaits_two() -> str:
+    return await holdfast.receive(str) + await note("-") + await holdfast.receive(str)
+
+
+async def test_a_message_that_came_too_late_for_one_waiter_is_for_the_next() -> None:
+    @holdfast.workflow
+    async def listens() -> list[Any]:
+        heard: list[Any] = []
+        for _ in range(3):
+            try:
+                async with asyncio.timeout(60):
+                    heard.append(await holdfast.receive(str))
+            except TimeoutError:
+                heard.append(None)
+        return heard
+
+    async with Environment([listens]) as env:
+        run = await env.start(listens)
+        await env.advance(timedelta(seconds=70))
+        await run.send("hello")
+        assert await env.result(run) == [None, "hello", None]
+    await crash_everywhere(listens, messages=["hello"])
+
+
+# In memory and out of it
+
+
+async def test_a_run_that_only_waits_leaves_memory_and_comes_back() -> None:
+    async with Environment([awaits_an_answer], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(awaits_an_answer)
+        await env.settle()
+        assert env.worker.runs == {}
+        row = await env.app.row(run.id)
+        assert (row.status, row.reason) == (Status.WAITING, "the promise 'answer'")
+        await run.resolve("answer", 5)
+        assert await env.result(run) == 5
+    assert env.started == ["/note#0"]
+
+
+async def test_a_wait_shorter_than_the_threshold_stays_in_memory() -> None:
+    @holdfast.workflow
+    async def naps_and_sleeps() -> None:
+        await holdfast.sleep(timedelta(seconds=4))
+        await holdfast.sleep(timedelta(seconds=6))
+
+    options = WorkerOptions(memory_wait=timedelta(seconds=5))
+    async with Environment([naps_and_sleeps], worker_options=options) as env:
+        run = await env.start(naps_and_sleeps)
+        await env.settle()
+        assert len(env.worker.runs) == 1
+        await env.advance(timedelta(seconds=4))
+        assert len(env.worker.runs) == 0
+        await env.result(run)
+
+
+async def test_code_that_swallows_the_suspension_gets_no_further() -> None:
+    went_on: list[str] = []
+
+    @holdfast.workflow
+    async def swallows() -> str:
+        try:
+            await holdfast.promise("answer")
+        except BaseException:
+            went_on.append("swallowed")
+            await note("must not happen")
+            went_on.append("got further")
+        return await note("answered")
+
+    async with Environment([swallows], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(swallows)
+        await env.settle()
+        assert env.started == []
+        await run.resolve("answer", None)
+        assert await env.result(run) == "answered"
+    assert went_on == ["swallowed"]
+    assert env.started == ["/note#0"]
+
+
+async def test_parallel_steps_inside_a_step_finish_in_a_run_that_leaves_memory_at_once() -> None:
+    @holdfast.step
+    async def tool() -> list[str]:
+        return await asyncio.gather(*(note(str(i)) for i in range(5)))
+
+    @holdfast.workflow
+    async def uses_tools() -> list[list[str]]:
+        return await asyncio.gather(*(tool() for _ in range(3)))
+
+    async with Environment([uses_tools], worker_options=LEAVES_AT_ONCE) as env:
+        found = await env.result(await env.start(uses_tools))
+    assert found == [["0", "1", "2", "3", "4"]] * 3
