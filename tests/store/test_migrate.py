@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,39 +35,45 @@ def dump(db: sqlite3.Connection) -> dict[str, object]:
     return found
 
 
-def applied(*scripts: str) -> sqlite3.Connection:
-    db = sqlite3.connect(":memory:")
-    for script in scripts:
-        for statement in queries.statements(script):
-            db.execute(statement)
-    return db
+@contextmanager
+def applied(*scripts: str) -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as db:
+        for script in scripts:
+            for statement in queries.statements(script):
+                db.execute(statement)
+        yield db
+
+
+def schema_of(*scripts: str) -> dict[str, object]:
+    with applied(*scripts) as db:
+        return dump(db)
+
+
+CURRENT = queries.read("sqlite", "schema.sql")
 
 
 def test_all_migrations_give_the_current_schema() -> None:
-    migrated = applied(*(migration.sql for migration in migrate.migrations()))
-    current = applied(queries.read("sqlite", "schema.sql"))
-    assert dump(migrated) == dump(current)
+    migrated = schema_of(*(migration.sql for migration in migrate.migrations()))
+    assert migrated == schema_of(CURRENT)
 
 
 def test_the_difference_would_be_seen() -> None:
-    current = dump(applied(queries.read("sqlite", "schema.sql")))
     for change in (
         "ALTER TABLE runs ADD COLUMN extra",
         "DROP INDEX runs_ready",
         "CREATE INDEX extra ON runs (queue)",
     ):
-        assert dump(applied(queries.read("sqlite", "schema.sql"), change)) != current
+        assert schema_of(CURRENT, change) != schema_of(CURRENT)
 
 
 async def test_a_new_store_has_the_current_schema_and_version(tmp_path: Path) -> None:
     store = SQLiteStore(str(tmp_path / "runs.db"))
     await store.open()
     await store.close()
-    db = sqlite3.connect(tmp_path / "runs.db")
-    assert dump(db) == dump(applied(queries.read("sqlite", "schema.sql")))
-    assert db.execute("PRAGMA user_version").fetchone()[0] == len(migrate.migrations())
-    assert db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
-    db.close()
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db:
+        assert dump(db) == schema_of(CURRENT)
+        assert db.execute("PRAGMA user_version").fetchone()[0] == len(migrate.migrations())
+        assert db.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
 
 
 async def test_an_older_schema_is_upgraded_on_open(
@@ -104,10 +112,10 @@ async def test_a_migration_that_fails_changes_nothing(
 def test_the_script_to_upgrade_by_hand_does_the_same() -> None:
     script = migrate.upgrade_sql(0)
     assert script.startswith("BEGIN") and script.rstrip().endswith("COMMIT;")
-    db = sqlite3.connect(":memory:")
-    db.executescript(script)
-    assert dump(db) == dump(applied(queries.read("sqlite", "schema.sql")))
-    assert db.execute("PRAGMA user_version").fetchone()[0] == len(migrate.migrations())
+    with applied() as db:
+        db.executescript(script)
+        assert dump(db) == schema_of(CURRENT)
+        assert db.execute("PRAGMA user_version").fetchone()[0] == len(migrate.migrations())
     assert migrate.upgrade_sql(len(migrate.migrations())) == ""
     with pytest.raises(SchemaMismatch):
         migrate.upgrade_sql(999)
@@ -115,11 +123,11 @@ def test_the_script_to_upgrade_by_hand_does_the_same() -> None:
 
 def test_every_query_is_known_to_sqlite() -> None:
     """Each is prepared against the schema, so that a typing error shows here."""
-    db = applied(queries.read("sqlite", "schema.sql"))
-    for name, sql in queries.load("sqlite").items():
-        # Numbered places (?1) make some releases of Python 3.12 warn at every call.
-        assert not re.search(r"\?\d", sql), name
-        named = re.findall(r":([a-z_]+)", sql)
-        assert not (named and "?" in sql), name
-        bound: object = dict.fromkeys(named, "[]") if named else ("[]",) * sql.count("?")
-        db.execute(f"EXPLAIN {sql}", bound)  # type: ignore[arg-type]
+    with applied(CURRENT) as db:
+        for name, sql in queries.load("sqlite").items():
+            # Numbered places (?1) make some releases of Python 3.12 warn at every call.
+            assert not re.search(r"\?\d", sql), name
+            named = re.findall(r":([a-z_]+)", sql)
+            assert not (named and "?" in sql), name
+            bound: object = dict.fromkeys(named, "[]") if named else ("[]",) * sql.count("?")
+            db.execute(f"EXPLAIN {sql}", bound)  # type: ignore[arg-type]
