@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast import codec
 from holdfast.engine.context import Scope, scope
 from holdfast.engine.step import step
+from holdfast.engine.thread import portal
 from holdfast.engine.value import uuid4
-from holdfast.engine.wait import Waitable, external, on_loop, required_scope
+from holdfast.engine.wait import Waitable, blocks_here, external, on_loop, required_scope
 from holdfast.engine.workflow import RunOptions, Workflow, new_run, refuse_if_reused
 from holdfast.errors import RunCancelled, RunFailed
 from holdfast.types import Entry, Kind
@@ -75,9 +77,21 @@ async def _start(id: str, workflow: str, payload: bytes, options: dict[str, Any]
     return id
 
 
-async def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> str:
-    """Starts a run that goes its own way, and returns its id; started once, whatever dies."""
-    required_scope("start()")
+def start(
+    workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs
+) -> Coroutine[Any, Any, str]:
+    """Starts a run that goes its own way, and gives its id; started once, whatever dies.
+
+    In a `def` workflow it blocks and returns the id.
+    """
+    where = required_scope("start()")
     payload = workflow.encode_input(args, kwargs)
-    id = workflow.options.id or str(uuid4())
-    return await _start(id, workflow.name, payload, workflow.options.given())
+
+    async def begin(_: object = None) -> str:
+        id = workflow.options.id or str(uuid4())
+        return await _start(id, workflow.name, payload, workflow.options.given())
+
+    if not blocks_here(where):
+        return begin()
+    started: Coroutine[Any, Any, str] = portal(where, begin)
+    return started

@@ -221,7 +221,7 @@ class Worker:
 
     async def start(self, new: NewRun) -> Started:
         """Accepts a run, and executes it right here if there is room."""
-        here = self._room() > 0 and new.workflow in self._workflows and not self._draining
+        here = self._room() > 0 and new.workflow in self._names and not self._draining
         due = new.ready_at <= self.clock.now()
         started = await self.committer.start(Start(new, self.id if here and due else None))
         if started.claimed:
