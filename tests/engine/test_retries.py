@@ -275,6 +275,7 @@ async def test_a_crash_between_the_last_try_and_the_parking_does_not_lose_the_pa
         await env.app.open()
         with pytest.raises(holdfast.RunHalted, match="ConnectionError: down"):
             await env.result(env.app.get("parked"))
+    await store.discard()
     assert env.started == ["/unsteady#0"]
 
 

@@ -48,6 +48,7 @@ class Environment:
     """An app in memory, `app`, on a clock, `clock`, that only `advance`, `result` and `ended` move.
 
     clock: a SystemClock lets time pass by itself instead.
+    store: to share one; whoever made it discards it.
     started: the key of every step whose body began, each try anew, in order.
     """
 
@@ -63,6 +64,7 @@ class Environment:
         self.clock = clock if clock is not None else FakeClock()
         self.started: list[str] = []
         self.store = store or KeptStore()
+        self._owns_store = store is None
         self._patience_seconds = patience.total_seconds()
         self.on_step = worker_options.on_step if worker_options else None
         self.app = Holdfast(
@@ -80,7 +82,8 @@ class Environment:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.app.close(grace=timedelta(0))
-        await self.store.discard()
+        if self._owns_store:
+            await self.store.discard()
 
     @property
     def worker(self) -> Worker:
