@@ -200,6 +200,7 @@ def test_a_fork_repeats_only_what_comes_from_its_step_on(shell):
     shell.work()
     assert show(shell, "e2")["output"] == show(shell, "e1")["output"]
     assert shell.observer.effects() == {"look_up oaks": 1, "write": 2}
+    assert "exists already" in shell.refused("fork", "e1", "--before", second, "--id", "e2")
 
 
 # Workers

@@ -33,6 +33,7 @@ from holdfast.errors import (
     AlreadyEnded,
     BadArguments,
     BadValue,
+    IdReused,
     NotOpen,
     UnknownPromise,
     UnknownRun,
@@ -291,6 +292,8 @@ class Holdfast:
         options = found.options if found is not None else RunOptions()
         new = new_run(row.workflow, row.input, self._parts.clock, options.updated(id=id))
         started = await self.store.fork(run_id, at, new)
+        if not started.created:
+            raise IdReused(f"run {new.id!r} exists already; a fork needs an id of its own")
         return Run(self, started.row.id, found)
 
 
