@@ -289,8 +289,8 @@ class Holdfast:
                 f"run {run_id!r} has no step {before!r}; see `holdfast show {run_id}`"
             )
         found = self.workflows.get(row.workflow)  # None: a mere client, others serve it
-        options = found.options if found is not None else RunOptions()
-        new = new_run(row.workflow, row.input, self._parts.clock, options.updated(id=id))
+        options = RunOptions(id=id, session=row.session, priority=row.priority, queue=row.queue)
+        new = new_run(row.workflow, row.input, self._parts.clock, options)
         started = await self.store.fork(run_id, at, new)
         if not started.created:
             raise IdReused(f"run {new.id!r} exists already; a fork needs an id of its own")

@@ -40,6 +40,7 @@ log = logging.getLogger("holdfast")
 
 POLL_SECONDS = 2.0
 LOOK_SECONDS = 0.05
+FLUSH_SECONDS = 3.0
 CLAIM_MAX = 256
 
 
@@ -78,6 +79,7 @@ class Worker:
         self._opening: set[RunKey] = set()  # claimed, and their journals being read
         self._alarm: Any = None
         self._task: asyncio.Task[None] | None = None
+        self._registering: asyncio.Task[None] | None = None
         self._unlisten: Callable[[], None] | None = None
         self._reaper = Reaper(self)
         self.on_settled: Callable[[RunRow], None] | None = None
@@ -131,9 +133,11 @@ class Worker:
         held = [(run.row.key, run.row.epoch) for run in self.runs.values() if not run.closed]
         for run in list(self.runs.values()):
             if not run.closed:
-                await self._flush(run)
                 run.evict()
-        await self.committer.close()
+        try:
+            await asyncio.wait_for(self.committer.close(), FLUSH_SECONDS)
+        except TimeoutError:
+            log.warning("runs are handed back without their last entries: the store takes none")
         if held:
             await self.store.release(self.id, held, self.clock.now())
         if self._lease is not None:
@@ -153,9 +157,10 @@ class Worker:
         self._forget()
 
     async def _stop_serving(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        for task in (self._task, self._registering):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
         self._reaper.close()
         if self._unlisten is not None:
             self._unlisten()
@@ -167,12 +172,6 @@ class Worker:
         hosts.closed(self)
         unhook(self.hooks)
         self.sync_executor.shutdown(wait=False)
-
-    async def _flush(self, run: Execution) -> None:
-        try:
-            await asyncio.wait_for(run.barrier(run.journal.last_seq), 5)
-        except TimeoutError:
-            log.warning("run %r is handed back without its last entries", run.row.id)
 
     def _busy(self, run: Execution) -> bool:
         return run.executing > 0 or not run.journal.durable
@@ -364,14 +363,22 @@ class Worker:
         for run in list(self.runs.values()):
             run.evict()
         if not self._draining:
-            asyncio.get_running_loop().create_task(self._register_again())
+            loop = asyncio.get_running_loop()
+            self._registering = loop.create_task(self._register_again())
 
     async def _register_again(self) -> None:
         if self._lease is not None:
             self._lease.stop()
-        self.id = f"w-{uuid.uuid4().hex[:12]}"
-        await self._register()
-        self._bell.set()
+        while not self._draining:
+            self.id = f"w-{uuid.uuid4().hex[:12]}"
+            try:
+                await self._register()
+            except StoreError as error:
+                log.warning("the worker cannot register, trying again: %s", error)
+                await asyncio.sleep(1)
+            else:
+                self._bell.set()
+                return
 
     def _restored(self) -> None:
         for run in self.runs.values():
