@@ -1,0 +1,166 @@
+"""The worker process that crash tests kill: `python -m tests.crash.agent DB OBSERVER OPTIONS`.
+
+Options (JSON): `lease`, `hang`, `memory_wait` in seconds; `children`: fork some that keep what they
+inherit; `trap`: see trap.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import time
+import uuid
+from concurrent.futures import ProcessPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import holdfast
+from holdfast.engine.context import scope
+from tests.crash import trap
+
+OBSERVER = sys.argv[2] if __name__ == "__main__" else ""
+
+
+async def observed(name: str) -> tuple[str, str]:
+    """Does the effect: tells the observer, and waits for the answer."""
+    where = scope()
+    assert where is not None
+    token = uuid.uuid4().hex
+    line = {
+        "run": where.frame.run.row.id,
+        "name": name,
+        "key": holdfast.idempotency_key(),
+        "pid": os.getpid(),
+        "token": token,
+    }
+    reader, writer = await asyncio.open_unix_connection(OBSERVER)
+    writer.write((json.dumps(line) + "\n").encode())
+    answer = (await reader.readline()).decode().strip()
+    writer.close()
+    return token, answer
+
+
+@holdfast.step
+async def effect(name: str) -> str:
+    return (await observed(name))[0]
+
+
+@holdfast.step
+def effect_in_thread(name: str) -> str:
+    return asyncio.run(observed(name))[0]
+
+
+@holdfast.step
+async def tool(name: str) -> str:
+    """A step with steps in it, one after the other and side by side."""
+    await effect(f"{name}.1")
+    await asyncio.gather(effect(f"{name}.2"), effect(f"{name}.3"))
+    return (await observed(name))[0]
+
+
+@holdfast.workflow
+async def job(n: int) -> int:
+    await effect("first")
+    await asyncio.gather(*(effect(f"side {i}") for i in range(3)), tool("tool"))
+    await asyncio.to_thread(effect_in_thread, "thread")
+    await effect("asking")
+    answer = await holdfast.promise("answer", int)
+    await effect("last")
+    return n + answer
+
+
+JOB = ["first", "side 0", "side 1", "side 2", "tool.1", "tool.2", "tool.3", "tool"]
+JOB += ["thread", "asking", "last"]
+"""The effects of one `job`."""
+
+
+@holdfast.workflow
+async def line(names: list[str]) -> list[str]:
+    """Effects one after the other."""
+    return [await effect(name) for name in names]
+
+
+@holdfast.step
+async def stuck(name: str) -> str:
+    """Blocks the whole event loop, if the observer says so."""
+    token, answer = await observed(name)
+    if answer == "hang":
+        time.sleep(3600)  # noqa: ASYNC251 (that is the point)
+    return token
+
+
+@holdfast.workflow
+async def hanging(name: str) -> str:
+    return await stuck(name)
+
+
+@holdfast.step
+async def deadly(name: str) -> str:
+    """Kills its worker, unless the observer lets it live."""
+    token, answer = await observed(name)
+    if answer != "live":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return token
+
+
+@holdfast.workflow
+async def poison(name: str) -> str:
+    return await deadly(name)
+
+
+WORKFLOWS: list[Any] = [job, line, hanging, poison]
+
+
+def client(db: object) -> holdfast.Holdfast:
+    """An app that serves nothing itself."""
+    return holdfast.Holdfast(f"sqlite:///{db}", workflows=WORKFLOWS, worker=False)
+
+
+def fork_children() -> ProcessPoolExecutor:
+    """Children that go on with what they inherited when their parent is killed."""
+    pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork"))
+    pool.submit(abs, 1).result()
+    for pid in pool._processes:
+        print("child", pid, flush=True)
+    child = os.fork()
+    if not child:
+        while True:
+            signal.pause()
+    print("child", child, flush=True)
+    return pool
+
+
+async def serve(db: str, options: dict[str, Any]) -> None:
+    seconds: dict[str, Any] = {
+        name: timedelta(seconds=options[name])
+        for name in ("lease", "hang", "memory_wait")
+        if name in options
+    }
+    app = holdfast.Holdfast(
+        f"sqlite:///{db}",
+        workflows=WORKFLOWS,
+        worker_options=holdfast.WorkerOptions(**seconds),
+    )
+    async with app:
+        pool = fork_children() if options.get("children") else None
+        print("serving", flush=True)
+        # The test holds the other end: when it is gone, this process must not stay behind.
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
+        )
+        await reader.read()
+        os._exit(0 if pool is None else 1)
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
+    given = json.loads(sys.argv[3])
+    if "trap" in given:
+        trap.arm(**given["trap"])
+    asyncio.run(serve(sys.argv[1], given))

@@ -1,0 +1,218 @@
+"""Worker processes to kill, and an observer outside of them who counts what they really did.
+
+Every effect of a step is a line sent to the observer, who answers it. As long as an answer is held
+back, the step that asked stays where it is: so a test can kill at a place it has chosen, and waits
+for what it sees and never for time to pass.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from tests.helpers.processes import ROOT, environment
+
+SECONDS_MAX = 60.0
+
+
+class Effect:
+    """One execution of a step's effect, as the observer saw it."""
+
+    def __init__(self, line: dict[str, Any]) -> None:
+        self.run: str = line["run"]
+        self.name: str = line["name"]
+        self.key: str = line["key"]  # the idempotency key
+        self.pid: int = line["pid"]
+        self.token: str = line["token"]  # of this execution, never used twice
+        self._answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of {self.run} in {self.pid}>"
+
+    @property
+    def waits(self) -> bool:
+        return not self._answer.done()
+
+    def let_go(self, answer: str = "go on") -> None:
+        if not self._answer.done():
+            self._answer.set_result(answer)
+
+    async def answered(self) -> str:
+        return await self._answer
+
+
+class Observer:
+    def __init__(self) -> None:
+        self.effects: list[Effect] = []
+        self.holds: Callable[[Effect], bool] = lambda effect: False
+        self._changed = asyncio.Condition()
+        self._folder = tempfile.TemporaryDirectory(prefix="hf-")  # a socket's path must be short
+        self.path = f"{self._folder.name}/observer"
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> Observer:
+        self._server = await asyncio.start_unix_server(self._serve, self.path)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self.let_all_go()
+        self._folder.cleanup()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            effect = Effect(json.loads(await reader.readline()))
+            self.effects.append(effect)
+            if not self.holds(effect):
+                effect.let_go()
+            async with self._changed:
+                self._changed.notify_all()
+            writer.write((await effect.answered() + "\n").encode())
+            await writer.drain()
+        except (OSError, ValueError):
+            pass  # whoever asked was killed
+        finally:
+            writer.close()
+
+    def let_all_go(self) -> None:
+        self.holds = lambda effect: False
+        for effect in self.effects:
+            effect.let_go()
+
+    async def until(self, seen: Callable[[], Any], what: str) -> Any:
+        """The first true value of `seen`, asked after each effect."""
+        async with asyncio.timeout(SECONDS_MAX), self._changed:
+            try:
+                while not (found := seen()):
+                    await self._changed.wait()
+            except asyncio.CancelledError:
+                print(f"waited in vain for {what}; seen so far: {self.effects}")
+                raise
+        return found
+
+    async def sees(self, name: str, *, run: str = "", pid: int = 0, count: int = 1) -> Effect:
+        """The effect of this name (of this run, in this process), once it has come."""
+
+        def seen() -> Effect | None:
+            found = [
+                effect
+                for effect in self.effects
+                if effect.name == name and run in ("", effect.run) and pid in (0, effect.pid)
+            ]
+            return found[count - 1] if len(found) >= count else None
+
+        effect: Effect = await self.until(seen, f"{count} x {name} {run} {pid or ''}")
+        return effect
+
+    def names(self, *, run: str = "", pid: int = 0) -> list[str]:
+        return [e.name for e in self.effects if run in ("", e.run) and pid in (0, e.pid)]
+
+
+class Process:
+    """One worker process of tests/crash/agent.py."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self.pid = process.pid
+        self.said: list[str] = []
+        self.children: list[int] = []
+        self._changed = asyncio.Condition()
+        self._readers = [
+            asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr)
+        ]
+
+    async def _read(self, pipe: IO[bytes] | None) -> None:
+        stream = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(stream), pipe
+        )
+        async for line in stream:
+            text = line.decode(errors="replace").rstrip()
+            if text.startswith("child "):
+                self.children.append(int(text.split()[1]))
+            async with self._changed:
+                self.said.append(text)
+                self._changed.notify_all()
+        transport.close()
+
+    async def says(self, text: str) -> str:
+        """The first line with this text in it."""
+        async with asyncio.timeout(SECONDS_MAX), self._changed:
+            try:
+                while not (found := [line for line in self.said if text in line]):
+                    await self._changed.wait()
+            except asyncio.CancelledError:
+                print(f"process {self.pid} did not say {text!r}, but:", *self.said, sep="\n  ")
+                raise
+        return found[0]
+
+    def send(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    async def ended(self) -> int:
+        """The exit code. Its children may live on, and keep its output open."""
+        return await asyncio.to_thread(self._process.wait, SECONDS_MAX)
+
+    async def kill(self) -> None:
+        self.send(signal.SIGKILL)
+        await self.ended()
+
+    async def close(self) -> None:
+        await self.kill()
+        for child in self.children:
+            try:
+                os.kill(child, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        await asyncio.gather(*self._readers)
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+
+class Fleet:
+    """Worker processes on one database file; ends them all when it is left."""
+
+    def __init__(self, db: Path, observer: Observer) -> None:
+        self.db = db
+        self._observer = observer
+        self.all: list[Process] = []
+
+    async def __aenter__(self) -> Fleet:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        for process in self.all:
+            if exc[0] is not None:
+                print(f"--- {process.pid} said:", *process.said, sep="\n")
+            await process.close()
+
+    async def add(self, **options: object) -> Process:
+        """A worker that is registered and serves; for the options see agent.py."""
+        process = self.begin(**options)
+        await process.says("serving")
+        return process
+
+    def begin(self, **options: object) -> Process:
+        """The same, without waiting for it."""
+        command = [sys.executable, "-m", "tests.crash.agent", str(self.db), self._observer.path]
+        process = Process(
+            subprocess.Popen(
+                [*command, json.dumps(options)],
+                cwd=ROOT,
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+            )
+        )
+        self.all.append(process)
+        return process
