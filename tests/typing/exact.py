@@ -60,7 +60,7 @@ async def inside() -> None:
     assert_type(await holdfast.promise("n", int), int)
     assert_type(await holdfast.approval("release"), holdfast.Decision)
     assert_type(await holdfast.receive(str), str)
-    name, value = await holdfast.race(a=ask("x"), b=holdfast.sleep(1))
+    name, _ = await holdfast.race(a=ask("x"), b=holdfast.sleep(1))
     assert_type(name, str)
     await holdfast.child(research, 3)  # type: ignore[arg-type]
 

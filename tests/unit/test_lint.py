@@ -1,4 +1,4 @@
-"""Reads of time, chance and environment in a workflow's own code are pointed out, with file and line."""
+"""Reads of time, chance and environment in workflows are pointed out, with file and line."""
 
 from __future__ import annotations
 
