@@ -14,6 +14,7 @@ import hashlib
 import os
 import socket
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -42,6 +43,8 @@ def _is_ours(folder: str) -> bool:
     try:
         found = os.lstat(folder)
     except OSError:
+        return False
+    if sys.platform == "win32":
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid in (os.getuid(), 0)
 
@@ -127,6 +130,8 @@ class Doorbell:
                     self._send_to(path)
 
     def _send_to(self, path: str) -> None:
+        if sys.platform == "win32":
+            return
         if self._out is None:
             self._out = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
             self._out.setblocking(False)
@@ -210,6 +215,8 @@ class _Ear:
     def open(
         cls, folder: str, loop: asyncio.AbstractEventLoop, heard: Callable[[], None]
     ) -> _Ear | None:
+        if sys.platform == "win32":
+            return None
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         path = os.path.join(folder, f"{os.urandom(4).hex()}.bell")
         try:
@@ -252,5 +259,5 @@ def _forget_in_child() -> None:
         bell._forget_in_child()
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_forget_in_child)

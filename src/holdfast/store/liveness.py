@@ -98,7 +98,7 @@ def _close_in_child() -> None:
         lock._close()
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_close_in_child)
 
 
@@ -182,6 +182,8 @@ class Liveness:
     ) -> bool:
         """Lets the kernel tell; False where it cannot, or the worker is in this very process."""
         if worker.host != host.host_id() or worker.pid == os.getpid():
+            return False
+        if sys.platform != "linux":
             return False
         try:
             fd = os.pidfd_open(worker.pid)

@@ -80,7 +80,7 @@ def _abandon_in_child() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(db))
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_abandon_in_child)
 
 

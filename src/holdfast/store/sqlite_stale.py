@@ -47,6 +47,8 @@ def break_stale_lock(path: str, workers: Iterable[WorkerRow]) -> WorkerRow | Non
     ]
     if not overdue:
         return None
+    if sys.platform == "win32":
+        return None
     pid = _holder(f"{path}-shm")
     for worker in overdue:
         if worker.pid == pid and host.process_started(pid) == worker.process_started:

@@ -18,13 +18,14 @@ import types
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from holdfast.client import Holdfast, Run
 from holdfast.clock import FakeClock, Micros, SystemClock, to_micros
 from holdfast.engine import rest
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import RunError
+from holdfast.store.base import Store
 from holdfast.testing.kept_store import KeptStore
 from holdfast.types import HALTED, RunRow
 from holdfast.worker.options import WorkerOptions
@@ -68,7 +69,7 @@ class Environment:
         self._patience_seconds = patience.total_seconds()
         self.on_step = worker_options.on_step if worker_options else None
         self.app = Holdfast(
-            self.store,
+            cast(Store, self.store),
             workflows=workflows,
             worker_options=replace(worker_options or WorkerOptions(), on_step=self._step_began),
             clock=self.clock,
