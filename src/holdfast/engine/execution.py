@@ -91,12 +91,12 @@ class Execution:
                 self.note(Kind.RESUMED, "")
             for found in self.journal.logs.values():
                 found.attempts.clear()
-        self.inbox.open()
         context = contextvars.Context()
         context.run(current.set, Scope(self.root, chapter_path(self.journal.chapter)))
         body = self.workflow.body(self)
         self.task = context.run(lambda: asyncio.Task(self._main(body), loop=self.loop))
         self._tasks.add(self.task)
+        self.inbox.open()  # last: a recorded cancel may be what comes first
 
     async def _main(self, body: Any) -> None:
         try:
@@ -105,7 +105,8 @@ class Execution:
         except Suspended:
             return
         except Continue as onwards:
-            self._finish(ContinueAs(onwards.payload, codec.digest(onwards.payload)))
+            # The digest stays: whoever starts the run again gives the arguments it began with.
+            self._finish(ContinueAs(onwards.payload, self.row.digest))
             return
         except Diverged as error:
             self.halt(Status.PARKED, str(error))
