@@ -121,6 +121,8 @@ async def sync_body(run: Execution, work: Work) -> Any:
     run.threads += 1
     context = contextvars.copy_context()
     future = run.host.hooks.run_in_executor(run.host.sync_executor, context.run, work)
+    # The thread ends by itself, with Suspended when the run left before it: nobody waits for that.
+    future.add_done_callback(consume, context=contextvars.Context())
     awaited = asyncio.shield(future)
     run.transparent.add(awaited)
     try:
