@@ -39,6 +39,7 @@ class Child(Waitable[R]):
             options = self._workflow.options.updated(id=self.id)
             new = new_run(self._workflow.name, self._input, run.host.clock, options)
             new.parent, new.parent_step = run.row.key, self._claim.key
+            new.session = new.session or run.row.session
             refuse_if_reused((await run.host.start(new)).row, new)
 
         value: R = await external(

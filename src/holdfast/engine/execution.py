@@ -61,7 +61,7 @@ class Execution:
         self.promises: dict[str, str] = {}  # name: key
         self.new_promises: list[PromiseRow] = []
         self.session_data: tuple[dict[str, bytes], list[bytes]] = ({}, [])
-        self.session_writes: list[StateWrite | MessageWrite] = []
+        self.session_writes: list[tuple[Entry, StateWrite | MessageWrite]] = []
         self.session: Any = None  # see session.py
         self.sync_body = False  # the workflow is a `def`: its body has a thread
         self.portal_task: asyncio.Task[Any] | None = None  # what that thread is blocked in
@@ -266,7 +266,10 @@ class Execution:
         if self.new_promises:
             append.promises, self.new_promises = self.new_promises, []
         if self.session_writes:
-            append.session, self.session_writes = self.session_writes, []
+            # Each goes down with its own entry, also when a batch had no room for all.
+            writes, last = self.session_writes, self.journal.durable_seq + len(entries)
+            append.session = [write for entry, write in writes if entry.seq <= last]
+            self.session_writes = writes[len(append.session) :]
         return append, len(entries)
 
     @property

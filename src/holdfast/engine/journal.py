@@ -70,7 +70,7 @@ class Journal:
         kind = entry.kind
         if kind in COMPLETIONS:
             self._load_completion(entry)
-        elif kind is Kind.VALUE:
+        elif kind is Kind.VALUE or kind is Kind.STATE:
             self._log_of(entry).values[entry.key] = entry
         elif kind is Kind.ATTEMPT:
             self._log_of(entry).attempts[entry.key] = entry

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import codec
-from holdfast.engine.context import Scope
-from holdfast.engine.value import remembered
+from holdfast.engine.context import Claim, Scope
+from holdfast.engine.execution import Execution
 from holdfast.engine.wait import on_loop, required_scope
 from holdfast.errors import BadValue, Suspended
 from holdfast.store.base import MessageWrite, StateWrite
@@ -66,14 +66,25 @@ def session() -> Session:
         raise BadValue('this run has no session: start it with_options(session="...")')
     opened: Session | None = run.session
     if opened is None:
-        opened = run.session = Session(name)
-        stored, messages = run.session_data
-        # The state is remembered; of the messages, which are never changed, only how many there
-        # were.
-        state, count = remembered("session", lambda: (stored, len(messages)))
-        what = f"session {name!r}"
-        opened._state = {key: codec.decode(value, what=what) for key, value in state.items()}
-        opened._messages = [codec.decode(payload, what=what) for payload in messages[:count]]
+        opened = on_loop(where, lambda: _open(run, name))
+    return opened
+
+
+def _open(run: Execution, name: str) -> Session:
+    """The state is remembered; of the messages, which are never changed, only how many there were.
+
+    Under a key of the run's own: a step that asked for the session may not be executed again.
+    """
+    what = f"session {name!r}"
+    stored, messages = run.session_data
+    entry = run.journal.find_value(Claim(Scope(run.root, ""), "/session", "session", 0))
+    if entry is None:
+        output = codec.encode((stored, len(messages)), what=what)
+        entry = run.note(Kind.VALUE, "/session", output=output)
+    state, count = codec.decode(entry.output or b"null", what=what)
+    opened = run.session = Session(name)
+    opened._state = {key: codec.decode(value, what=what) for key, value in state.items()}
+    opened._messages = [codec.decode(payload, what=what) for payload in messages[:count]]
     return opened
 
 
@@ -81,8 +92,13 @@ def _write(where: Scope, change: StateWrite | MessageWrite) -> None:
     run = where.frame.run
     if run.closed:
         raise Suspended
+    if not where.frame.is_root:
+        # Once it is recorded, a step is not executed again, and its change would be missing from
+        # what the replayed body sees.
+        raise BadValue(
+            "a session is changed in the workflow's own body: let the step return what is to be kept"
+        )
     claim = where.claim("session.write")
-    if run.journal.find_value(claim) is not None:
-        return
-    run.session_writes.append(change)
-    run.note(Kind.VALUE, claim.key, position=claim.position)
+    if run.journal.find_value(claim) is None:
+        entry = run.note(Kind.STATE, claim.key, position=claim.position)
+        run.session_writes.append((entry, change))
