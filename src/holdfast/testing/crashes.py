@@ -24,7 +24,7 @@ from holdfast.errors import AlreadyEnded
 from holdfast.store.base import End
 from holdfast.testing.crash_store import CrashStore, StepCall
 from holdfast.testing.environment import Environment
-from holdfast.types import Entry, Kind, RunRow
+from holdfast.types import Entry, Kind, RunRow, Status
 from holdfast.worker.options import WorkerOptions
 
 RUN_ID = "crash-everywhere"
@@ -147,7 +147,7 @@ class _Trial:
             shown = ", ".join(f"{entry.kind} {entry.key}" for entry in added)
             raise NotDurable(f"{life.where}: the replay added {shown}")
         assert life.store.end is not None
-        if life.store.end != End(row.status, row.output):
+        if _summary(life.store.end) != _summary(End(row.status, row.output)):
             raise NotDurable(
                 f"{life.where}: the run ended with {_shown(life.store.end.output)}, "
                 f"and its replay with {_shown(row.output)}"
@@ -215,8 +215,15 @@ class _Life:
         return entries
 
 
+def _summary(end: End) -> object:
+    """Errors are compared by what they say: their tracebacks also show how they were replayed."""
+    if end.status is Status.FAILED and end.output is not None:
+        return codec.error_summary(end.output)[:2]
+    return end
+
+
 def _outcome(workflow: Workflow[Any, Any], row: RunRow) -> Any:
-    if row.output is not None and row.status == "failed":
+    if row.output is not None and row.status is Status.FAILED:
         return codec.decode_error(row.output)
     return workflow.decode_result(row.output, row.id)
 

@@ -1,0 +1,258 @@
+"""Sessions: one run at a time, in order, with state and messages that are journaled with the run."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Status, WorkerOptions
+from holdfast.testing import Environment, crash_everywhere
+
+DAY = timedelta(days=1)
+LEAVES_AT_ONCE = WorkerOptions(memory_wait=timedelta(0))
+log: list[str] = []
+
+
+@holdfast.step
+async def write_down(text: str) -> None:
+    log.append(text)
+
+
+@holdfast.workflow
+async def takes_its_time(name: str) -> str:
+    await write_down(f"{name} begins")
+    await holdfast.sleep(DAY)
+    await write_down(f"{name} ends")
+    return name
+
+
+@pytest.fixture(autouse=True)
+def fresh_log() -> None:
+    log.clear()
+
+
+# Whose turn it is
+
+
+@pytest.mark.parametrize("options", [LEAVES_AT_ONCE, WorkerOptions()], ids=["out", "in memory"])
+async def test_runs_of_one_session_go_one_at_a_time_in_order(options: WorkerOptions) -> None:
+    async with Environment([takes_its_time], worker_options=options) as env:
+        app = env.app.with_options(session="s")
+        runs = [await app.start(takes_its_time, name) for name in "abc"]
+        other = await env.app.with_options(session="t").start(takes_its_time, "other")
+        await env.settle()
+        assert log == ["a begins", "other begins"]
+        await env.crash()
+        assert [await env.result(run) for run in runs] == ["a", "b", "c"]
+        await env.result(other)
+    assert [line for line in log if "other" not in line] == [
+        f"{name} {what}" for name in "abc" for what in ("begins", "ends")
+    ]
+
+
+async def test_a_run_that_releases_its_session_while_waiting_lets_the_next_one_in() -> None:
+    async with Environment([takes_its_time], worker_options=LEAVES_AT_ONCE) as env:
+        app = env.app.with_options(session="s", while_waiting="release")
+        runs = [await app.start(takes_its_time, name) for name in "ab"]
+        await env.settle()
+        assert log == ["a begins", "b begins"]
+        assert [await env.result(run) for run in runs] == ["a", "b"]
+
+
+async def test_a_busy_session_can_reject() -> None:
+    async with Environment([takes_its_time]) as env:
+        app = env.app.with_options(session="s", on_busy="reject")
+        run = await app.start(takes_its_time, "a")
+        with pytest.raises(holdfast.SessionBusy, match=run.id):
+            await app.start(takes_its_time, "b")
+        await env.result(run)
+        assert await env.result(await app.start(takes_its_time, "c")) == "c"
+
+
+async def test_a_message_for_a_busy_session_can_join_the_run_that_has_it() -> None:
+    @holdfast.workflow
+    async def converses(text: str) -> list[Any]:
+        heard: list[Any] = [text]
+        while heard[-1] != "bye":
+            heard.append((await holdfast.receive())["text"])
+        return heard
+
+    async with Environment([converses], worker_options=LEAVES_AT_ONCE) as env:
+        app = env.app.with_options(session="s", on_busy="join")
+        first = await app.start(converses, "hello")
+        await env.settle()
+        second = await app.start(converses, "bye")
+        assert second.id == first.id
+        assert await env.result(second) == ["hello", "bye"]
+
+
+async def test_a_new_run_can_interrupt_the_one_that_has_the_session() -> None:
+    async with Environment([takes_its_time]) as env:
+        app = env.app.with_options(session="s", on_busy="interrupt")
+        first = await app.start(takes_its_time, "a")
+        await env.settle()
+        second = await app.start(takes_its_time, "b")
+        assert await env.result(second) == "b"
+        assert await first.status() is Status.CANCELLED
+    assert log == ["a begins", "b begins", "b ends"]
+
+
+@pytest.mark.parametrize("while_waiting", ["hold", "release"])
+async def test_a_child_that_its_parent_awaits_shares_the_session(while_waiting: str) -> None:
+    @holdfast.workflow
+    async def delegates() -> str:
+        return await holdfast.child(takes_its_time, "child")
+
+    async with Environment([delegates, takes_its_time], worker_options=LEAVES_AT_ONCE) as env:
+        app = env.app.with_options(session="s", while_waiting=while_waiting)
+        parent = await app.start(delegates)
+        await env.settle()
+        next_one = await app.start(takes_its_time, "next")
+        assert await env.result(parent) == "child"
+        assert await env.result(next_one) == "next"
+        (child,) = await env.app.store.children((await env.app.row(parent.id)).key)
+        assert child.session == "s"
+
+
+# State and messages
+
+
+@holdfast.workflow
+async def remembers(text: str) -> tuple[int, list[Any]]:
+    session = holdfast.session()
+    session.set("turns", session.get("turns", 0) + 1)
+    session.append({"user": text})
+    await write_down(text)
+    session.append({"agent": text.upper()})
+    await holdfast.sleep(DAY)
+    return session.get("turns"), session.messages
+
+
+async def test_state_and_messages_go_from_one_run_of_a_session_to_the_next() -> None:
+    async with Environment([remembers]) as env:
+        app = env.app.with_options(session="s")
+        await env.result(await app.start(remembers, "one"))
+        found = await env.result(await app.start(remembers, "two"))
+        stranger = await env.result(await env.app.with_options(session="t").start(remembers, "x"))
+    turns, messages = found
+    assert turns == 2
+    assert messages == [{"user": "one"}, {"agent": "ONE"}, {"user": "two"}, {"agent": "TWO"}]
+    assert stranger[0] == 1
+
+
+async def test_each_change_is_made_once_wherever_a_crash_comes() -> None:
+    workflow = remembers.with_options(session="s")
+    report = await crash_everywhere(workflow, "one")
+    assert report.result == (1, [{"user": "one"}, {"agent": "ONE"}])
+
+
+async def test_the_store_holds_each_change_once_wherever_a_crash_comes() -> None:
+    @holdfast.workflow
+    async def reads() -> list[Any]:
+        return holdfast.session().messages
+
+    @holdfast.workflow
+    async def writes_and_lets_another_read() -> list[Any]:
+        session = holdfast.session()
+        for number in range(3):
+            session.append(number)
+        await write_down("written")
+        session.append("last")
+        return await holdfast.child(reads)
+
+    workflow = writes_and_lets_another_read.with_options(session="s")
+    report = await crash_everywhere(workflow, workflows=[reads])
+    assert report.result == [0, 1, 2, "last"]
+
+
+async def test_a_run_sees_the_session_as_it_was_when_it_began_also_on_replay() -> None:
+    @holdfast.workflow
+    async def looks_twice() -> tuple[Any, Any]:
+        first = holdfast.session().get("color")
+        await holdfast.sleep(DAY)
+        return first, holdfast.session().get("color")
+
+    @holdfast.workflow
+    async def paints(color: str) -> None:
+        holdfast.session().set("color", color)
+
+    async with Environment([looks_twice, paints], worker_options=LEAVES_AT_ONCE) as env:
+        app = env.app.with_options(session="s", while_waiting="release")
+        await env.result(await app.start(paints, "red"))
+        run = await app.start(looks_twice)
+        await env.settle()
+        await (await app.start(paints, "blue")).result()
+        assert await env.result(run) == ("red", "red")
+
+
+async def test_a_key_can_be_deleted() -> None:
+    @holdfast.workflow
+    async def forgets() -> list[str]:
+        session = holdfast.session()
+        session.set("a", 1)
+        session.set("b", 2)
+        session.delete("a")
+        await write_down("deleted")
+        return session.keys()
+
+    assert (await crash_everywhere(forgets.with_options(session="s"))).result == ["b"]
+
+
+async def test_a_step_may_read_the_session_and_the_body_after_it_on_replay() -> None:
+    @holdfast.step
+    async def looks() -> int:
+        return len(holdfast.session().messages)
+
+    @holdfast.workflow
+    async def looks_around() -> tuple[int, int]:
+        seen = await looks()
+        return seen, len(holdfast.session().messages) + await looks()
+
+    assert (await crash_everywhere(looks_around.with_options(session="s"))).result == (0, 0)
+
+
+async def test_a_step_may_not_change_the_session() -> None:
+    @holdfast.step
+    async def meddles() -> None:
+        holdfast.session().set("color", "red")
+
+    @holdfast.workflow
+    async def lets_it() -> None:
+        await meddles()
+
+    async with Environment([lets_it]) as env:
+        run = await env.app.with_options(session="s").start(lets_it)
+        with pytest.raises(holdfast.RunFailed, match="the workflow's own body"):
+            await env.result(run)
+
+
+async def test_a_def_workflow_has_the_same_session() -> None:
+    @holdfast.workflow
+    def counts() -> int:
+        session = holdfast.session()
+        session.set("n", session.get("n", 0) + 1)
+        session.append("counted")
+        return len(session.messages) * 10 + session.get("n")
+
+    assert (await crash_everywhere(counts.with_options(session="s"))).result == 11
+
+
+async def test_a_run_without_a_session_has_none_to_ask_for() -> None:
+    async with Environment([remembers]) as env:
+        with pytest.raises(holdfast.RunFailed, match="has no session"):
+            await env.result(await env.start(remembers, "x"))
+
+
+async def test_what_cannot_be_encoded_does_not_change_the_session() -> None:
+    @holdfast.workflow
+    async def keeps_a_lock() -> list[str]:
+        session = holdfast.session()
+        with pytest.raises(holdfast.NotEncodable, match="'lock' of session 's'"):
+            session.set("lock", asyncio.Lock())
+        return session.keys()
+
+    assert (await crash_everywhere(keeps_a_lock.with_options(session="s"))).result == []
