@@ -96,7 +96,7 @@ def _write(where: Scope, change: StateWrite | MessageWrite) -> None:
         # Once it is recorded, a step is not executed again, and its change would be missing from
         # what the replayed body sees.
         raise BadValue(
-            "a session is changed in the workflow's own body: let the step return what is to be kept"
+            "a session is changed in the workflow's own body: let a step return what is to be kept"
         )
     claim = where.claim("session.write")
     if run.journal.find_value(claim) is None:

@@ -48,8 +48,13 @@ def spinning(run: Execution) -> BodySpins:
 
 
 def _location(task: asyncio.Task[Any] | None) -> str:
-    frames = task.get_stack(limit=3) if task is not None else []
-    if not frames:
-        return "its tasks wake one another for ever"
-    frame = frames[-1]
-    return f"{frame.f_code.co_filename}, line {frame.f_lineno}, in {frame.f_code.co_name}"
+    """Where the task is, as far down as its code is neither asyncio's nor ours."""
+    found = "its tasks wake one another for ever"
+    inner: Any = task.get_coro() if task is not None else None
+    while (frame := getattr(inner, "cr_frame", None)) is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.partition(".")[0] not in ("asyncio", "holdfast"):
+            code = frame.f_code
+            found = f"{code.co_filename}, line {frame.f_lineno}, in {code.co_name}"
+        inner = inner.cr_await
+    return found
