@@ -1,4 +1,4 @@
-"""Sessions: one run at a time, in order, with state and messages that are journaled with the run."""
+"""Sessions: one run at a time, in order; state and messages are journaled with the run."""
 
 from __future__ import annotations
 
