@@ -339,6 +339,22 @@ class TestWhereWorkRuns:
         await start(store, "other")
         assert len(await store.journal(run.key)) in (1, 3)
 
+    async def test_a_read_waits_while_the_file_is_repaired(self, store: SQLiteStore) -> None:
+        await start(store, "run")
+        tries = 0
+
+        def work(db: sqlite_lanes.Db) -> object:
+            nonlocal tries
+            tries += 1
+            if tries < 4:
+                error = sqlite3.OperationalError("database is locked")
+                error.sqlite_errorcode = sqlite3.SQLITE_BUSY_RECOVERY
+                raise error
+            return db.execute("SELECT id FROM runs").fetchone()
+
+        assert await store._reader.run(work) == ("run",)
+        assert tries == 4
+
     async def test_an_error_in_a_transaction_leaves_nothing_behind(
         self, store: SQLiteStore
     ) -> None:

@@ -206,7 +206,7 @@ class TestDeath:
     async def test_the_lock_is_polled_where_the_kernel_cannot_tell(
         self, store: SQLiteStore, spawn: Spawn, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.delattr(os, "pidfd_open")
+        monkeypatch.delattr(os, "pidfd_open", raising=False)
         child = spawn("live", "w1")
         line(child)
         died = await watched(store, await only_worker(store))

@@ -28,6 +28,7 @@ T = TypeVar("T")
 
 INLINE_SECONDS_MAX = 0.006
 BUSY_SECONDS_MAX = 10.0
+REPAIR_NAP_SECONDS = 0.005
 STALE_SECONDS = 1.0
 """After so long a wait for the write lock, somebody looks who holds it."""
 
@@ -141,20 +142,26 @@ class Reader(_Lane):
         self.check()
         if short and not self._queued and self._lock.acquire(blocking=False):
             try:
-                return self._read(work)
+                return work(self._db)
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    raise store_error(error, self._path) from error
             finally:
                 self._lock.release()
         return await self.on_thread(self.run_now, work)
 
     def run_now(self, work: Callable[[Db], T]) -> T:
+        """The same on the calling thread. It waits only while another process repairs what a
+        third one left behind when it was killed."""
+        until = time.monotonic() + BUSY_SECONDS_MAX
         with self._lock:
-            return self._read(work)
-
-    def _read(self, work: Callable[[Db], T]) -> T:
-        try:
-            return work(self._db)
-        except sqlite3.Error as error:
-            raise store_error(error, self._path) from error
+            while True:
+                try:
+                    return work(self._db)
+                except sqlite3.Error as error:
+                    if not is_busy(error) or time.monotonic() > until:
+                        raise store_error(error, self._path) from error
+                time.sleep(REPAIR_NAP_SECONDS)
 
 
 class Writer(_Lane):
