@@ -24,6 +24,7 @@ _INTERRUPTS = (Kind.CANCEL, Kind.DEADLINE)
 class Inbox:
     def __init__(self, run: Execution) -> None:
         self.seen = 0  # the newest mail that has come
+        self.due = False  # the store holds mail that has not come yet
         self._run = run
         self._box: dict[tuple[MailKind, str], list[Mail]] = {}
         self._taken: dict[int, Mail] = {}  # on its way to somebody, not yet journaled
@@ -51,6 +52,9 @@ class Inbox:
     def receive(self, mail: Mail) -> None:
         run = self._run
         self.seen = max(self.seen, mail.id)
+        if self.due:
+            self.due = False
+            run.reconsider()
         if run.closed or mail.id in run.journal.delivered_mail:
             return
         run.journal.delivered_mail.add(mail.id)
@@ -61,9 +65,12 @@ class Inbox:
             self._interrupt(Kind.CANCEL, mail.id)
         else:
             self._box.setdefault((mail.kind, mail.name), []).append(mail)
-            for wait in list(run.waits):
-                if wait.mail_name is not None and wait.ready and not wait.future.done():
-                    self.match(wait)
+            self._match_all()
+
+    def _match_all(self) -> None:
+        for wait in list(self._run.waits):
+            if wait.mail_name is not None and wait.ready and not wait.future.done():
+                self.match(wait)
 
     def match(self, wait: Wait) -> None:
         """Gives a wait the oldest mail that is there for it."""
@@ -87,10 +94,11 @@ class Inbox:
         self._run.arrive(entry, wait)
 
     def put_back(self, entry: Entry) -> None:
-        """Whoever waited for it has given up: it stays for the next."""
+        """Whoever waited for it has given up: it is for the next, who may be waiting already."""
         mail = self._taken.pop(entry.mail or 0, None)
         if mail is not None:
             self._box.setdefault((mail.kind, mail.name), []).insert(0, mail)
+            self._match_all()
 
     def _interrupt(self, kind: Kind, mail: int | None = None) -> None:
         """Cancels the body, by a journaled completion like any other."""
