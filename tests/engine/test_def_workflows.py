@@ -98,8 +98,9 @@ async def test_a_def_workflow_is_cancelled_where_it_waits_and_may_clean_up() -> 
     def patient() -> None:
         try:
             holdfast.promise("never").result()
-        finally:
+        except asyncio.CancelledError:
             cleaned.append("up")
+            raise
 
     async with Environment([patient]) as env:
         run = await env.start(patient)

@@ -133,7 +133,7 @@ async def test_a_body_that_spins_fails_and_the_error_names_the_line() -> None:
     @holdfast.workflow
     async def spins() -> None:
         done = asyncio.create_task(note("never delivered"))
-        while not done.done():
+        while not done.done():  # noqa: ASYNC110
             await asyncio.sleep(0)
 
     line = inspect.getsourcelines(spins.fn)[1] + 4
@@ -174,8 +174,11 @@ async def test_cancelled_handles_do_not_keep_a_run_from_resting() -> None:
 async def test_a_callback_that_calls_itself_off_is_still_counted_as_running() -> None:
     """anyio's time-outs do that; two that fall due together were delivered into one another."""
 
+    begun = asyncio.Event()
+
     @holdfast.step
     async def endless() -> None:
+        begun.set()
         await asyncio.Event().wait()
 
     @holdfast.workflow
@@ -190,8 +193,7 @@ async def test_a_callback_that_calls_itself_off_is_still_counted_as_running() ->
 
     async with Environment([times_out_twice]) as env:
         run = await env.start(times_out_twice)
-        while not env.started:
-            await asyncio.sleep(0)
+        await begun.wait()
         env.clock.advance(timedelta(seconds=2))  # type: ignore[union-attr]
         first = await env.result(run)
     assert first == "moved on"
@@ -271,8 +273,11 @@ async def test_a_thing_read_once_is_the_same_on_every_replay() -> None:
         async def branch() -> list[Any]:
             return [holdfast.random(), holdfast.uuid4(), holdfast.now()]
 
-        first = holdfast.once(lambda: calls.append(1) or len(calls))
-        return [first, *await asyncio.gather(branch(), branch()), await note("end")]
+        def call() -> int:
+            calls.append(1)
+            return len(calls)
+
+        return [holdfast.once(call), *await asyncio.gather(branch(), branch()), await note("end")]
 
     await crash_everywhere(draws)
     calls.clear()

@@ -48,6 +48,7 @@ class NotSettled(AssertionError):
 class Environment:
     """An app in memory, `app`, on a clock, `clock`, that only `advance`, `result` and `ended` move.
 
+    worker_options: by default a run that waits leaves memory at once, and is replayed.
     clock: a SystemClock lets time pass by itself instead.
     store: to share one; whoever made it discards it.
     started: the key of every step whose body began, each try anew, in order.
@@ -68,10 +69,11 @@ class Environment:
         self._owns_store = store is None
         self._patience_seconds = patience.total_seconds()
         self.on_step = worker_options.on_step if worker_options else None
+        options = worker_options or WorkerOptions(memory_wait=timedelta(0))
         self.app = Holdfast(
             cast(Store, self.store),
             workflows=workflows,
-            worker_options=replace(worker_options or WorkerOptions(), on_step=self._step_began),
+            worker_options=replace(options, on_step=self._step_began),
             clock=self.clock,
         )
 

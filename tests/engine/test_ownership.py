@@ -1,0 +1,180 @@
+"""Who executes a run: hand-back, take-over and fencing, with two apps of one process on one file.
+
+Real processes and real signals are in tests/crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast, Status, WorkerOptions
+from holdfast.types import Kind
+
+SECONDS_MAX = 30
+
+
+class Gate:
+    """A step that the first comer begins and does not finish until it is let through."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.open = asyncio.Event()
+        self.entered: list[str] = []
+
+    async def pass_through(self) -> None:
+        self.entered.append(holdfast.idempotency_key())
+        self.begun.set()
+        await self.open.wait()
+
+
+gate = Gate()
+
+
+@pytest.fixture(autouse=True)
+def fresh_gate() -> None:
+    global gate
+    gate = Gate()
+
+
+@holdfast.step
+async def count(number: int) -> int:
+    return number + 1
+
+
+@holdfast.step
+async def passes_the_gate() -> None:
+    await gate.pass_through()
+
+
+@holdfast.workflow
+async def three_steps() -> int:
+    first = await count(0)
+    await passes_the_gate()
+    return await count(first)
+
+
+def make_app(folder: Path, **options: object) -> Holdfast:
+    return Holdfast(
+        f"sqlite:///{folder}/runs.db",
+        workflows=[three_steps],
+        worker_options=WorkerOptions(**options),  # type: ignore[arg-type]
+    )
+
+
+async def result_of(app: Holdfast, run_id: str) -> object:
+    return await asyncio.wait_for(app.result(run_id), SECONDS_MAX)
+
+
+async def test_a_worker_that_closes_hands_its_runs_back_and_no_strike_is_counted(
+    tmp_path: Path,
+) -> None:
+    first, second = make_app(tmp_path), make_app(tmp_path)
+    await first.open()
+    run = await first.start(three_steps)
+    await gate.begun.wait()
+    async with second:
+        gate.begun.clear()
+        await first.close(grace=timedelta(0))
+        await asyncio.wait_for(gate.begun.wait(), SECONDS_MAX)
+        gate.open.set()
+        assert await result_of(second, run.id) == 2
+        row = await second.row(run.id)
+        assert (row.strikes, row.epoch) == (0, 2)
+        steps = [e.key for e in await second.history(run.id) if e.kind is Kind.STEP]
+    assert steps == ["/count#0", "/passes_the_gate#0", "/count#1"]
+    assert len(gate.entered) == 2 and len(set(gate.entered)) == 1  # one effect, named alike
+
+
+async def test_a_worker_that_closes_lets_a_running_step_end_within_the_grace_time(
+    tmp_path: Path,
+) -> None:
+    first, second = make_app(tmp_path), make_app(tmp_path)
+    await first.open()
+    run = await first.start(three_steps)
+    await gate.begun.wait()
+    closing = asyncio.create_task(first.close(grace=timedelta(seconds=SECONDS_MAX)))
+    await asyncio.sleep(0)
+    gate.open.set()
+    await closing
+    async with second:
+        assert await result_of(second, run.id) == 2
+    assert len(gate.entered) == 1
+
+
+async def test_a_dead_workers_runs_go_on_at_once_on_a_living_one(tmp_path: Path) -> None:
+    first, second = make_app(tmp_path), make_app(tmp_path)
+    await first.open()
+    run = await first.start(three_steps)
+    await gate.begun.wait()
+    async with second:
+        gate.begun.clear()
+        assert first.worker is not None
+        await first.worker.crash()
+        await asyncio.wait_for(gate.begun.wait(), SECONDS_MAX)
+        gate.open.set()
+        assert await result_of(second, run.id) == 2
+        assert (await second.row(run.id)).strikes == 0  # the first step was progress
+    await first.close()
+
+
+async def test_a_superseded_worker_cannot_append_and_drops_the_run(tmp_path: Path) -> None:
+    first, second = make_app(tmp_path), make_app(tmp_path)
+    async with first, second:
+        run = await first.start(three_steps)
+        await gate.begun.wait()
+        zombie = first.worker
+        assert zombie is not None and len(zombie.runs) == 1
+        gate.begun.clear()
+        assert await second.store.reap(zombie.id, second.clock.now(), dead=True)
+        assert second.worker is not None
+        second.worker.wake()
+        await asyncio.wait_for(gate.begun.wait(), SECONDS_MAX)  # the other one executes it now
+        gate.open.set()
+        assert await result_of(second, run.id) == 2
+        ends = [e for e in await second.history(run.id) if e.kind is Kind.END]
+        assert len(ends) == 1
+        assert (await second.row(run.id)).status is Status.COMPLETED
+        assert await result_of(first, run.id) == 2
+
+
+async def test_a_worker_that_was_taken_for_dead_drops_its_runs_and_registers_anew(
+    tmp_path: Path,
+) -> None:
+    first = make_app(tmp_path, lease=timedelta(milliseconds=600))
+    second = make_app(tmp_path)
+    async with first, second:
+        await first.start(three_steps)
+        await gate.begun.wait()
+        worker = first.worker
+        assert worker is not None
+        before = worker.id
+        known = {row.id for row in await second.workers()}
+        assert await second.store.reap(worker.id, second.clock.now(), dead=True)
+        dropped = asyncio.Event()
+        unlisten = second.store.listen(dropped.set)
+        while worker.id == before or worker.id not in {row.id for row in await second.workers()}:
+            dropped.clear()
+            await asyncio.wait_for(dropped.wait(), SECONDS_MAX)
+        unlisten()
+        assert worker.id not in known
+        gate.open.set()
+
+
+async def test_two_workers_share_the_runs_of_one_file(tmp_path: Path) -> None:
+    first = make_app(tmp_path, concurrency=1)
+    second = make_app(tmp_path, concurrency=1)
+    async with first, second:
+        runs = [await first.start(three_steps) for _ in range(2)]
+        while len(gate.entered) < 2:
+            gate.begun.clear()
+            await asyncio.wait_for(gate.begun.wait(), SECONDS_MAX)
+        owners = {(await first.row(run.id)).owner for run in runs}
+        assert first.worker is not None and second.worker is not None
+        assert owners == {first.worker.id, second.worker.id}
+        gate.open.set()
+        assert [await result_of(first, run.id) for run in runs] == [2, 2]
