@@ -30,6 +30,7 @@ class Lease:
     def __init__(
         self,
         keeper: Leasekeeper,
+        since: float,
         seconds: float,
         hang_seconds: float,
         on_lost: Callable[[str], None],
@@ -42,7 +43,7 @@ class Lease:
         self._on_restored = on_restored
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
-        self._until = time.monotonic() + seconds
+        self._until = since + seconds
         self._heartbeat = time.monotonic()
         self._stop = threading.Event()
         self._lapsed = False

@@ -105,9 +105,11 @@ class Worker:
         row = WorkerRow(
             self.id, "", os.getpid(), "", self.clock.now(), seconds, note=socket.gethostname()
         )
+        since = time.monotonic()
         keeper = await self.store.register(row)
         self._lease = Lease(
             keeper,
+            since,
             seconds,
             self.options.hang.total_seconds(),
             self._lost,
@@ -350,7 +352,7 @@ class Worker:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
-        at = await self.store.next_ready(self._names)
+        at = await self.store.next_ready(self._names, alone=not self.runs)
         if at is not None and at > self.clock.now():
             self._alarm = self.clock.call_at(at, self._bell.set, self.hooks.call_later)
         if self.on_looked is not None:
