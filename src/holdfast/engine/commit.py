@@ -86,6 +86,9 @@ class Committer:
                 await self._wake
                 self._wake = None
             await self._commit_some()
+            if self._dirty:
+                # A cheap commit never waits for anything: everybody else gets a turn here.
+                await asyncio.sleep(0)
 
     async def _commit_some(self) -> None:
         operations: list[Operation] = []

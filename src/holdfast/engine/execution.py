@@ -312,6 +312,7 @@ class Execution:
         """The store refused to suspend the run, because mail had come: it goes on in memory."""
         self.suspending = False
         self.then = None
+        self.inbox.due = True
         self.open_gate()
         for frame in {self.root, *(wait.claim.scope.frame for wait in self.waits)}:
             frame.pump()

@@ -43,6 +43,8 @@ def is_quiet(run: Execution) -> bool:
     """Has the body come to rest, with everything durable? Steps may still be at work."""
     if run.closed or run.suspending or not run.live or run.task is None or run.task.done():
         return False
+    if run.inbox.due:
+        return False  # to suspend would be refused again
     return not (run.root.ready or run.root.arrived or run.threads) and run.journal.durable
 
 
