@@ -19,6 +19,15 @@ walls: list[float] = []
 cpus: list[float] = []
 
 
+def _mark(name: str) -> None:
+    marks[name] = time.perf_counter()
+
+
+def _note_times() -> None:
+    walls.append(time.perf_counter())
+    cpus.append(time.process_time())
+
+
 @holdfast.step
 async def work(n: int) -> str:
     return PAYLOAD
@@ -33,10 +42,10 @@ async def first_live() -> None:
 
 @holdfast.workflow
 async def long(steps: int) -> int:
-    marks["body"] = time.perf_counter()
+    _mark("body")
     for n in range(steps):
         await work(n)
-    marks["replayed"] = time.perf_counter()
+    _mark("replayed")
     await first_live()
     return steps
 
@@ -44,8 +53,7 @@ async def long(steps: int) -> int:
 @holdfast.workflow
 async def growing(steps: int) -> int:
     for n in range(steps):
-        walls.append(time.perf_counter())
-        cpus.append(time.process_time())
+        _note_times()
         await work(n)
     return steps
 
