@@ -187,7 +187,9 @@ class Worker:
         return not self._draining and self._lease is not None and self._lease.holds()
 
     def left(self, run: Execution) -> None:
-        if self.runs.pop(run.row.key, None) is not None:
+        # A run that suspended may have been claimed again before this was told: that one stays.
+        if self.runs.get(run.row.key) is run:
+            del self.runs[run.row.key]
             self._report(run)
             self._left.set()
             self._bell.set()
@@ -322,10 +324,14 @@ class Worker:
                 run.inbox.receive(mail)
 
     async def _execute(self, row: RunRow, entries: list[Entry]) -> None:
+        if self._draining:
+            return  # it was claimed a moment too late; leaving the store hands it back
         run = Execution(row, entries, self._workflows[row.workflow], self)
         self.runs[row.key] = run
         if row.session is not None:
             run.session_data = await self._read_session(row.session)
+            if run.closed:
+                return  # meanwhile it was handed back or lost
         if run.replayed_steps and not any(e.key == self.id for e in entries[:-1]):
             self._say_resumed(run)  # and was not merely asleep
         try:
