@@ -6,6 +6,7 @@ Real processes and real signals are in tests/crash.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +14,10 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, WorkerOptions
-from holdfast.types import Kind
+from holdfast.store.base import Append, Operation, Outcome, Suspend
+from holdfast.testing import Environment
+from holdfast.testing.kept_store import KeptStore
+from holdfast.types import Kind, MailKind
 
 SECONDS_MAX = 30
 
@@ -178,3 +182,34 @@ async def test_two_workers_share_the_runs_of_one_file(tmp_path: Path) -> None:
         assert owners == {first.worker.id, second.worker.id}
         gate.open.set()
         assert [await result_of(first, run.id) for run in runs] == [2, 2]
+
+
+class LateAnswers(KeptStore):
+    """Tells of a suspension only after the run was woken again, as a busy disk may."""
+
+    async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+        outcomes = await super().commit(operations)
+        for operation in operations:
+            if isinstance(operation, Append) and isinstance(operation.then, Suspend):
+                await self._kept.post("asks", MailKind.MESSAGE, "", b'"hello"', operation.at)
+                for _ in range(50):
+                    await asyncio.sleep(0)
+        return outcomes
+
+
+async def test_a_run_that_is_woken_before_it_knows_that_it_sleeps_is_not_lost() -> None:
+    @holdfast.workflow
+    async def asks() -> str:
+        heard = await holdfast.receive(str)
+        await passes_the_gate()
+        return heard
+
+    store = LateAnswers()
+    async with Environment([asks], store=store) as env:
+        run = await env.app.with_options(id="asks").start(asks)
+        await asyncio.wait_for(gate.begun.wait(), SECONDS_MAX)
+        assert len(env.worker.runs) == 1
+        gate.open.set()
+        assert await env.result(run) == "hello"
+        assert env.worker.runs == {}
+    await store.discard()

@@ -11,11 +11,13 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from holdfast.engine.context import enclosing_step
 from holdfast.store.base import (
     Append,
     Appended,
+    Claimed,
     ContinueAs,
     End,
     Operation,
@@ -70,6 +72,11 @@ class CrashStore(KeptStore):
             self.crashed.set()
             await _never()
         return outcomes
+
+    async def claim(self, *args: Any, **kwargs: Any) -> list[Claimed]:
+        if self.crashed.is_set():
+            await _never()  # the dead take no runs
+        return await self._kept.claim(*args, **kwargs)
 
     def _cut(self, operations: Sequence[Operation]) -> tuple[list[Operation], bool]:
         """What is still written, and whether that was the last."""
