@@ -1,14 +1,14 @@
 """What is wrapped on the event loop, so that plain asyncio code can be replayed.
 
 - `call_soon`: handles whose context belongs to a run are counted, so that it is known when the run
-is quiet.
+  is quiet.
 - the task factory: a task made inside a run gets a scope of its own, when it is made.
 - `call_at`, `call_later`: in a workflow's body these are durable timers, and with them
-`asyncio.sleep`,   `asyncio.timeout` and `wait_for`. In a step's body time is real.
+  `asyncio.sleep`, `asyncio.timeout` and `wait_for`. In a step's body time is real.
 - `time`: in a workflow's body it stands still between completions. `asyncio.timeout` compares it
-with its   deadline, and would otherwise behave differently when the process was slow.
-- `run_in_executor`: work sent to a thread gets a scope of its own; a sync step sent there is a
-step.
+  with its deadline, and would otherwise behave differently when the process was slow.
+- `run_in_executor`: work sent to a thread gets a scope of its own; a sync step sent there is a step.
+- `call_exception_handler`: what a suspended run leaves behind is not reported as an error.
 
 Wrapped are the loop *instance*'s methods, chained to what was there and put back at the end. Code
 outside of runs pays one context look-up per call. What wakes a run from elsewhere (raw sockets,
@@ -24,11 +24,19 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.engine.context import Scope, current, scope
+from holdfast.errors import Suspended
 
 if TYPE_CHECKING:
     from holdfast.engine.frame import Frame
 
-_WRAPPED = ("call_soon", "call_later", "call_at", "run_in_executor", "time")
+_WRAPPED = (
+    "call_soon",
+    "call_later",
+    "call_at",
+    "run_in_executor",
+    "time",
+    "call_exception_handler",
+)
 
 
 class Timers(Protocol):
@@ -109,6 +117,7 @@ class LoopHooks:
         self._call_at = loop.call_at
         self._run_in_executor = loop.run_in_executor
         self._time = loop.time
+        self._call_exception_handler = loop.call_exception_handler
         self._factory = loop.get_task_factory()
         self._before = {name: vars(loop)[name] for name in _WRAPPED if name in vars(loop)}
 
@@ -186,6 +195,11 @@ class LoopHooks:
         if where is None:
             return self._run_in_executor(executor, func, *args)
         return self.timers.submit(where, executor, func, args)
+
+    def _hook_call_exception_handler(self, context: dict[str, Any]) -> None:
+        # A run that left memory leaves futures behind (a gather's, a shield's) that nobody awaits.
+        if not isinstance(context.get("exception"), Suspended):
+            self._call_exception_handler(context)
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:
         """The loop's own, for the engine."""
