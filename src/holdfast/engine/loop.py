@@ -7,7 +7,7 @@
   `asyncio.sleep`, `asyncio.timeout` and `wait_for`. In a step's body time is real.
 - `time`: in a workflow's body it stands still between completions. `asyncio.timeout` compares it
   with its deadline, and would otherwise behave differently when the process was slow.
-- `run_in_executor`: work sent to a thread gets a scope of its own; a sync step sent there is a step.
+- `run_in_executor`: work sent to a thread gets a scope of its own; a sync step there is a step.
 - `call_exception_handler`: what a suspended run leaves behind is not reported as an error.
 
 Wrapped are the loop *instance*'s methods, chained to what was there and put back at the end. Code
