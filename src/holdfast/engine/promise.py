@@ -35,7 +35,6 @@ class Promise(Waitable[T]):
         self.name = name
         self._claim = where.claim(f"{kind}:{name}")
         self._annotation = annotation
-        self._value: list[T] = []
         self._kind = kind
         other = run.promises.setdefault(name, self._claim.key)
         if other != self._claim.key:
@@ -58,13 +57,11 @@ class Promise(Waitable[T]):
             run.announce(row)
 
     async def _wait(self) -> T:
-        if not self._value:
-            label = f"the {self._kind} {self.name!r}"
-            decode = self._decode
-            self._value.append(
-                await external(self._claim, Kind.PROMISE, decode, label=label, mail_name=self.name)
-            )
-        return self._value[0]
+        label = f"the {self._kind} {self.name!r}"
+        answer: T = await external(
+            self._claim, Kind.PROMISE, self._decode, label=label, mail_name=self.name
+        )
+        return answer
 
     def _decode(self, entry: Entry) -> T:
         answer: T = fitting(entry, self._annotation, f"the answer to {self._kind} {self.name!r}")

@@ -96,20 +96,62 @@ def nothing(entry: Entry) -> None:
 
 
 class Waitable(Generic[T]):
-    """Something that can be awaited, raced, or (in a `def` workflow) asked for its `result()`."""
+    """Something that can be awaited, raced, or (in a `def` workflow) asked for its `result()`.
+
+    It has one outcome: whoever awaits it again, or at the same time, gets the same.
+    """
+
+    _outcome: tuple[T | None, Exception | None] | None = None
+    _awaited = False
+    _others: tuple[asyncio.Future[None], ...] = ()
 
     def __await__(self) -> Generator[Any, Any, T]:
-        return self._wait().__await__()
+        return self._settled().__await__()
 
     def _wait(self) -> Coroutine[Any, Any, T]:
         raise NotImplementedError
+
+    async def _settled(self) -> T:
+        while self._outcome is None:
+            if self._awaited:
+                await self._wait_behind()
+            else:
+                await self._wait_first()
+        value, error = self._outcome
+        if error is not None:
+            raise error
+        return value  # type: ignore[return-value]
+
+    async def _wait_first(self) -> None:
+        self._awaited = True
+        try:
+            self._outcome = await self._wait(), None
+        except Exception as error:
+            self._outcome = None, error
+        finally:
+            # Cancelled, it leaves its place to the next.
+            self._awaited = False
+            others, self._others = self._others, ()
+            for other in others:
+                if not other.done():
+                    other.set_result(None)
+
+    async def _wait_behind(self) -> None:
+        run = required_scope("await").frame.run
+        turn: asyncio.Future[None] = run.loop.create_future()
+        self._others = (*self._others, turn)
+        run.transparent.add(turn)
+        try:
+            await turn
+        finally:
+            run.transparent.discard(turn)
 
     def result(self) -> T:
         """Blocks until it is there; for `def` workflows."""
         where = required_scope("result()")
         if not blocks_here(where):
             raise NotInRun("result() blocks; in an async workflow, use await")
-        value: T = portal(where, lambda _: self._wait())
+        value: T = portal(where, lambda _: self._settled())
         return value
 
 
