@@ -56,6 +56,7 @@ class Execution:
         self.outcome: End | None = None
         self.waits: dict[Wait, None] = {}
         self.executing = 0  # step bodies under way
+        self.ready_inside = 0  # handles of theirs that the loop has scheduled or is running
         self.threads = 0  # executor work that has neither returned nor blocked in a durable call
         self.transparent: set[Any] = set()  # futures that stand for what others of the run wait for
         self.promises: dict[str, str] = {}  # name: key

@@ -124,12 +124,17 @@ class Frame:
 
     def enter(self) -> None:
         self.ready += 1
+        if self.key:
+            self.run.ready_inside += 1
+            return
         self.spun += 1
-        if self.spun > SPIN_LIMIT and not self.key:
+        if self.spun > SPIN_LIMIT:
             self.run.spins()
 
     def leave(self) -> None:
         self.ready -= 1
+        if self.key:
+            self.run.ready_inside -= 1
         assert self.ready >= 0, "a handle of the run was counted down twice"
         if not self.ready:
             self.pump()

@@ -104,6 +104,8 @@ def waiting_for(run: Execution) -> str:
 
 def only_waits(run: Execution) -> bool:
     """Is every task of the run blocked in a durable wait, or in another task of the run?"""
+    if run.ready_inside:
+        return False
     durable = {wait.future for wait in run.waits} | run.transparent
     for wait in run.waits:
         frame = wait.claim.scope.frame
