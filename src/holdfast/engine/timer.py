@@ -63,6 +63,9 @@ def sleep(duration: timedelta | float) -> Timer:
     return done
 
 
+_RELEASE: Any = getattr(asyncio.tasks, "_release_waiter", None)
+
+
 class LoopTimer:
     """What `loop.call_at` and `call_later` return in a workflow's body: a durable timer.
 
@@ -125,7 +128,9 @@ class LoopTimer:
 
     def set_exception(self, exception: BaseException, /) -> None:
         self._finish()
-        if self.covers is not None and not self.covers.done():
+        # `wait_for` and `wait` hear of it from what they wait for; told here, they would never look
+        # at that, and asyncio would complain.
+        if self.covers is not None and not self.covers.done() and self._callback is not _RELEASE:
             self.covers.set_exception(exception)
 
     def _finish(self) -> None:
