@@ -1,0 +1,65 @@
+"""Other doors to the same app: a mere client, code without an event loop, runs without a journal."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast, Status
+from holdfast.testing import Environment
+
+DAY = timedelta(days=1)
+
+
+@holdfast.step
+async def work(number: int) -> int:
+    return number
+
+
+@holdfast.workflow
+async def works(number: int) -> int:
+    return await work(number)
+
+
+@holdfast.workflow
+async def sleeps(days: int) -> None:
+    await holdfast.sleep(days * DAY)
+
+
+async def test_a_mere_client_starts_runs_that_a_worker_elsewhere_executes(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/runs.db"
+    client = Holdfast(url, workflows=[works], worker=False)
+    async with client:
+        run = await client.start(works, 5)
+        assert await run.status() is Status.PENDING
+        assert "no worker is alive" in await run.why()
+        async with Holdfast(url, workflows=[works]):
+            assert await asyncio.wait_for(run.result(), 20) == 5
+
+
+def test_the_sync_door_opens_the_same_app_to_code_without_a_loop(tmp_path: Path) -> None:
+    app = Holdfast(f"sqlite:///{tmp_path}/runs.db", workflows=[works, sleeps])
+    with app.sync() as door:
+        run = door.with_options(id="one").start(works, 6)
+        assert run.result() == 6
+        assert run.status() is Status.COMPLETED
+        assert [row.id for row in door.list()] == ["one"]
+        with pytest.raises(holdfast.UnknownRun):
+            door.get("nobody").result()
+        asleep = door.start(sleeps, 1)
+        asleep.cancel()
+        with pytest.raises(holdfast.RunCancelled):
+            asleep.result()
+    with app.sync() as door:  # and once more
+        assert door.get("one").result() == 6
+
+
+async def test_a_run_without_durability_gives_the_same_result_and_leaves_no_journal() -> None:
+    async with Environment([works]) as env:
+        run = await env.app.with_options(durability="none").start(works, 7)
+        assert await run.result() == 7
+        assert await env.app.list() == []

@@ -1,0 +1,172 @@
+"""Waits have one outcome, however often they are awaited, and a run that waits leaves memory."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import holdfast
+from holdfast import Status, WorkerOptions
+from holdfast.testing import Environment, crash_everywhere
+
+DAY = timedelta(days=1)
+LEAVES_AT_ONCE = WorkerOptions(memory_wait=timedelta(0))
+
+
+@holdfast.step
+async def note(text: str) -> str:
+    return text
+
+
+# One outcome
+
+
+async def test_a_wait_that_is_awaited_again_gives_the_same_and_is_recorded_once() -> None:
+    @holdfast.workflow
+    async def awaits_again() -> list[Any]:
+        timer, promise = holdfast.sleep(DAY), holdfast.promise("answer", int)
+        child = holdfast.child(awaits_two_messages)
+        seen: list[Any] = []
+        for wait in (timer, promise, child):
+            seen += [await wait, await wait]
+        return [*seen, await note("end")]
+
+    @holdfast.workflow
+    async def awaits_two_messages() -> str:
+        return await note("child")
+
+    report = await crash_everywhere(
+        awaits_again, workflows=[awaits_two_messages], answers={"answer": 7}
+    )
+    assert report.result == [None, None, 7, 7, "child", "child", "end"]
+
+
+async def test_several_tasks_may_await_the_same_and_one_may_give_up() -> None:
+    @holdfast.workflow
+    async def awaits_together() -> list[Any]:
+        promise = holdfast.promise("answer", int)
+
+        async def wait(seconds: float) -> int | None:
+            try:
+                async with asyncio.timeout(seconds):
+                    return await promise
+            except TimeoutError:
+                return None
+
+        seen = await asyncio.gather(wait(60), wait(7200), wait(7200))
+        return [*seen, await note("end")]
+
+    async with Environment([awaits_together]) as env:
+        run = await env.start(awaits_together)
+        await env.advance(timedelta(hours=1))
+        await env.crash()
+        await run.resolve("answer", 7)
+        assert await env.result(run) == [None, 7, 7, "end"]
+    await crash_everywhere(awaits_together, answers={"answer": 7})
+    await crash_everywhere(awaits_together)
+
+
+async def test_the_error_of_an_answer_is_raised_to_everybody_who_awaits_it() -> None:
+    @holdfast.workflow
+    async def asks_twice() -> list[str]:
+        await holdfast.sleep(DAY)  # the answer comes before the promise, and cannot be checked
+        promise, seen = holdfast.promise("answer", int), []
+        for _ in range(2):
+            try:
+                await promise
+            except holdfast.BadValue:
+                seen.append(await note("bad"))
+        return seen
+
+    report = await crash_everywhere(asks_twice, answers={"answer": "seven"})
+    assert report.result == ["bad", "bad"]
+
+
+# In memory and out of it
+
+
+@holdfast.workflow
+async def awaits_an_answer() -> int:
+    await note("before")
+    return await holdfast.promise("answer", int)
+
+
+async def test_a_run_that_only_waits_leaves_memory_and_comes_back() -> None:
+    async with Environment([awaits_an_answer], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(awaits_an_answer)
+        await env.settle()
+        assert env.worker.runs == {}
+        row = await env.app.row(run.id)
+        assert (row.status, row.reason) == (Status.WAITING, "the promise 'answer'")
+        await run.resolve("answer", 5)
+        assert await env.result(run) == 5
+    assert env.started == ["/note#0"]
+
+
+async def test_a_wait_shorter_than_the_threshold_stays_in_memory() -> None:
+    @holdfast.workflow
+    async def naps_and_sleeps() -> None:
+        await holdfast.sleep(timedelta(seconds=4))
+        await holdfast.sleep(timedelta(seconds=6))
+
+    options = WorkerOptions(memory_wait=timedelta(seconds=5))
+    async with Environment([naps_and_sleeps], worker_options=options) as env:
+        run = await env.start(naps_and_sleeps)
+        await env.settle()
+        assert len(env.worker.runs) == 1
+        await env.advance(timedelta(seconds=4))
+        assert len(env.worker.runs) == 0
+        await env.result(run)
+
+
+async def test_code_that_swallows_the_suspension_gets_no_further() -> None:
+    went_on: list[str] = []
+
+    @holdfast.workflow
+    async def swallows() -> str:
+        try:
+            await holdfast.promise("answer")
+        except BaseException:
+            went_on.append("swallowed")
+            await note("must not happen")
+            went_on.append("got further")
+        return await note("answered")
+
+    async with Environment([swallows], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(swallows)
+        await env.settle()
+        assert env.started == []
+        await run.resolve("answer", None)
+        assert await env.result(run) == "answered"
+    assert went_on == ["swallowed"]
+    assert env.started == ["/note#0"]
+
+
+async def test_parallel_steps_inside_a_step_finish_in_a_run_that_leaves_memory_at_once() -> None:
+    @holdfast.step
+    async def tool() -> list[str]:
+        return await asyncio.gather(*(note(str(i)) for i in range(5)))
+
+    @holdfast.workflow
+    async def uses_tools() -> list[list[str]]:
+        return await asyncio.gather(*(tool() for _ in range(3)))
+
+    async with Environment([uses_tools], worker_options=LEAVES_AT_ONCE) as env:
+        found = await env.result(await env.start(uses_tools))
+    assert found == [["0", "1", "2", "3", "4"]] * 3
+
+
+async def test_a_race_inside_a_step_goes_on_when_its_timer_is_due() -> None:
+    @holdfast.step
+    async def asks() -> str:
+        winner, _ = await holdfast.race(answer=holdfast.promise("answer"), late=holdfast.sleep(DAY))
+        return winner
+
+    @holdfast.workflow
+    async def lets_it_ask() -> str:
+        return await asks() + await note("!")
+
+    assert (await crash_everywhere(lets_it_ask)).result == "late!"
+    report = await crash_everywhere(lets_it_ask, answers={"answer": 1})
+    assert report.result == "answer!"
