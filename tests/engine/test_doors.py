@@ -1,4 +1,4 @@
-"""Other doors to the same app: a mere client, code without an event loop, runs without a journal."""
+"""Other doors to the app: a mere client, code without an event loop, runs without a journal."""
 
 from __future__ import annotations
 
