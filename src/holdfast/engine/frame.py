@@ -174,6 +174,8 @@ class Frame:
         another."""
         if self._pumping or self.run.closed or self.run.suspending:
             return
+        if self.run.sync_body and self.run.threads > 0 and not self.key:
+            return  # the body's thread is at work, and will be back
         if self.outer is not None and not self.outer.ready and self.outer.bodies:
             self.outer.pump()  # perhaps it was only waiting for this body to take its cancellation
         self._pumping = True
