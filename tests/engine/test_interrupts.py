@@ -131,6 +131,6 @@ async def test_a_cancelled_run_that_is_run_again_forgets_the_cancellation() -> N
         with pytest.raises(holdfast.RunCancelled):
             await env.result(run)
         env.started.clear()
-        assert await env.result(await run.rerun()) is None
+        await env.result(await run.rerun())
         assert await run.status() is Status.COMPLETED
     assert env.started == []  # its step is on record, and its sleep is over
