@@ -77,7 +77,7 @@ def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise
 def promise(name: str, type: type[T], /) -> Promise[T]: ...
 @overload
 def promise(name: str, /) -> Promise[Any]: ...
-def promise(name: str, type: Any = None, /) -> Promise[Any]:
+def promise(name: str, type: Any = Any, /) -> Promise[Any]:
     """A value to be given from outside. It can be given before it is awaited; the first answer
     stands."""
     return _make_promise(name, type, "promise", None)
