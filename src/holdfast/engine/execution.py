@@ -359,6 +359,8 @@ class Execution:
             self.resting = None
 
     def add_task(self, task: asyncio.Task[Any]) -> None:
+        if self.closed:  # made by code that is on its way out
+            rest.unwind([task], self.host.hooks)
         self._tasks.add(task)
         if len(self._tasks) >= self._tasks_prune_at:
             self._tasks = {task for task in self._tasks if not task.done()}
