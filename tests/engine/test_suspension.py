@@ -170,3 +170,28 @@ async def test_a_race_inside_a_step_goes_on_when_its_timer_is_due() -> None:
     assert (await crash_everywhere(lets_it_ask)).result == "late!"
     report = await crash_everywhere(lets_it_ask, answers={"answer": 1})
     assert report.result == "answer!"
+
+
+async def test_tasks_made_on_the_way_out_are_not_left_behind() -> None:
+    made: list[asyncio.Task[Any]] = []
+
+    @holdfast.workflow
+    async def makes_tasks() -> str:
+        async def waits_for_ever() -> None:
+            await asyncio.Event().wait()
+
+        try:
+            await holdfast.promise("answer")
+        except BaseException:
+            made.extend(asyncio.create_task(waits_for_ever()) for _ in range(2))
+            made.append(asyncio.create_task(note("never")))
+            raise
+        return await note("answered")
+
+    async with Environment([makes_tasks]) as env:
+        run = await env.start(makes_tasks)
+        await env.settle()
+        await asyncio.wait_for(asyncio.wait(made), 10)
+        await run.resolve("answer", 1)
+        assert await env.result(run) == "answered"
+    assert env.started == ["/note#0"]

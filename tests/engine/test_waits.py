@@ -130,6 +130,19 @@ async def test_a_promise_can_be_answered_before_it_is_awaited() -> None:
         assert await env.result(run) == 42
 
 
+@pytest.mark.parametrize("answer", [None, 1, "text", [1, {"a": 2}], Decision(True)])
+async def test_a_promise_of_no_type_takes_any_answer(answer: object) -> None:
+    @holdfast.workflow
+    async def takes_anything() -> Any:
+        return await holdfast.promise("anything")
+
+    async with Environment([takes_anything]) as env:
+        run = await env.start(takes_anything)
+        await env.settle()
+        await run.resolve("anything", answer)
+        assert await env.result(run) == answer
+
+
 async def test_the_first_answer_stands() -> None:
     async with Environment([awaits_an_answer]) as env:
         run = await env.start(awaits_an_answer)
