@@ -355,7 +355,7 @@ async def test_history_shows_every_entry_with_input_and_output() -> None:
         await run.result()
         claim, step, end = await run.history()
     assert [claim.kind, step.kind, end.kind] == [Kind.CLAIM, Kind.STEP, Kind.END]
-    assert (step.input, step.output) == (b"[4]", b"4")
+    assert (step.input, step.output) == (b'{"number":4}', b"4")
 
 
 async def test_why_names_what_failed_last_and_when_it_is_tried_again() -> None:

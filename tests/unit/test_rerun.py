@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 import holdfast
 from holdfast.types import Kind
 
@@ -69,3 +71,55 @@ async def test_a_rerun_goes_on_at_the_step_that_failed_and_repeats_nothing_else(
         assert log == ["bad inner"]
         failed = [e.key for e in await run.history() if e.kind is Kind.STEP and e.failed]
         assert failed == ["/act#1"], "a failure that the workflow dealt with stays as it was"
+
+
+@holdfast.workflow
+async def child() -> str:
+    return await act("bad in a child")
+
+
+@holdfast.workflow
+async def parent() -> list[str]:
+    return [await act("first"), await holdfast.child(child)]
+
+
+async def test_a_rerun_of_a_parent_runs_its_failed_child_again() -> None:
+    global down
+    down = True
+    log.clear()
+    async with holdfast.Holdfast("sqlite://:memory:", workflows=[parent, child]) as app:
+        run = await app.start(parent)
+        with pytest.raises(holdfast.RunFailed):
+            await run.result()
+        down = False
+        again = await run.rerun()
+        assert await again.result() == ["first", "bad in a child"]
+        assert log == ["first", "bad in a child", "bad in a child"]
+
+
+fixed = False
+
+
+@holdfast.workflow
+async def fails_by_itself() -> str:
+    try:
+        await act("bad but handled")
+    except Down:
+        await act("instead")
+    if not fixed:
+        raise ValueError("a bug in the workflow")
+    return "done"
+
+
+async def test_a_rerun_of_a_run_that_failed_by_itself_repeats_no_step() -> None:
+    global down, fixed
+    down, fixed = True, False
+    log.clear()
+    async with holdfast.Holdfast("sqlite://:memory:", workflows=[fails_by_itself]) as app:
+        run = await app.start(fails_by_itself)
+        with pytest.raises(holdfast.RunFailed, match="a bug in the workflow"):
+            await run.result()
+        fixed = True
+        again = await run.rerun()
+        assert await again.result() == "done"
+        assert log == ["bad but handled", "instead"]

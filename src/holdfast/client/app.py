@@ -22,6 +22,7 @@ from holdfast.client.run import Run
 from holdfast.client.sync import SyncDoor
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.commit import Committer
+from holdfast.engine.context import scope
 from holdfast.engine.workflow import (
     RunOptions,
     Workflow,
@@ -44,6 +45,7 @@ from holdfast.store.base import Start, Started, Store
 from holdfast.types import (
     HALTED,
     Entry,
+    Kind,
     MailKind,
     NewRun,
     PromiseRow,
@@ -97,10 +99,9 @@ class Holdfast:
         parts = self._parts
         if parts.store is not None:
             raise NotOpen("the app is open already")
-        store = self._given_store or open_store(self.url)
-        await store.open()
-        parts.store = store
+        store = parts.store = self._given_store or open_store(self.url)
         try:
+            await store.open()
             parts.results = Results(store)
             if self._has_worker if worker is None else worker:
                 parts.worker = Worker(store, self.workflows, parts.clock, self._worker_options)
@@ -110,25 +111,24 @@ class Holdfast:
                 parts.committer = Committer(store, lambda run: None)
                 parts.committer.open()
         except BaseException:
+            parts.clear()
             await store.close()
-            self._parts = _Parts(parts.clock)
             raise
         return self
 
     async def close(self, *, grace: timedelta | None = None) -> None:
         parts = self._parts
-        if parts.store is None:
+        store, worker, committer, results = parts.clear()
+        if store is None:
             return
         try:
-            if parts.results is not None:
-                parts.results.close()
-            if parts.worker is not None:
-                await parts.worker.close(grace)
-            if parts.committer is not None:
-                await parts.committer.close()
+            if results is not None:
+                results.close()
+            if worker is not None:
+                await worker.close(grace)
+            if committer is not None:
+                await committer.close()
         finally:
-            store, clock = parts.store, parts.clock
-            parts.__init__(clock)  # type: ignore[misc]
             await store.close()
 
     async def __aenter__(self) -> Holdfast:
@@ -169,6 +169,12 @@ class Holdfast:
         store = self.store
         workflow.check()
         bound = workflow.with_options(**self._options) if self._options else workflow
+        where = scope()
+        if where is not None and where.frame.is_root and bound.options.id is None:
+            raise BadArguments(
+                "app.start() without an id in a workflow's body would start another run on every "
+                "replay: use `holdfast.child(...)` or `holdfast.start(...)`, or give it an id"
+            )
         payload = bound.encode_input(args, kwargs)
         if bound.options.durability == "none":
             return self._start_undurable(bound, payload)
@@ -276,8 +282,13 @@ class Holdfast:
     async def rerun(self, run_id: str) -> Run[Any]:
         """Lets a failed run go on from the step that failed."""
         row = await self.row(run_id)
-        drop = entries_to_drop(row, await self.store.journal(row.key))
+        journal = await self.store.journal(row.key)
+        drop = entries_to_drop(row, journal)
         await self.store.rerun(run_id, self._parts.clock.now(), drop)
+        forgotten = {e.key for e in journal if e.seq in drop and e.kind is Kind.CHILD}
+        for child in await self.store.children(row.key):
+            if child.parent_step in forgotten and child.status in (Status.FAILED, Status.CANCELLED):
+                await self.rerun(child.id)
         return self.get(run_id)
 
     async def fork(self, run_id: str, *, before: str, id: str | None = None) -> Run[Any]:
@@ -306,6 +317,14 @@ class _Parts:
         self.worker: Worker | None = None
         self.committer: Committer | None = None
         self.results: Results | None = None
+
+    def clear(
+        self,
+    ) -> tuple[Store | None, Worker | None, Committer | None, Results | None]:
+        """Gives up everything at once, so that nobody opens or closes it a second time."""
+        had = self.store, self.worker, self.committer, self.results
+        self.store = self.worker = self.committer = self.results = None
+        return had
 
 
 def _listed(

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast import codec
-from holdfast.types import Entry, Kind, RunRow
+from holdfast.types import Entry, Kind, RunRow, Status
 
 _ENDINGS = (Kind.END, Kind.CANCEL, Kind.DEADLINE)
 
@@ -26,12 +26,39 @@ def entries_to_drop(row: RunRow, journal: Sequence[Entry]) -> list[int]:
 
 
 def _fatal_steps(row: RunRow, journal: Sequence[Entry]) -> list[Entry]:
-    """The failed steps that made the run fail: those with its very error, else the last one."""
-    failed = [e for e in journal if e.kind is Kind.STEP and e.failed and e.key.count("#") == 1]
-    if not failed:
-        return []
-    error = _error(row.output)
-    return [e for e in failed if _error(e.output) == error] or failed[-1:]
+    """The steps and children whose failure is the run's error, or a part or the cause of it.
+
+    None, if the workflow failed by itself: then everything it did stays as it was.
+    """
+    failed = [
+        e
+        for e in journal
+        if e.kind in (Kind.STEP, Kind.CHILD) and e.failed and e.key.count("#") == 1
+    ]
+    latest: dict[str, Entry] = {}  # the workflow may have dealt with an earlier one just like it
+    wanted: set[str] = set()
+    if row.status is Status.FAILED and row.output:
+        wanted.update(_texts(codec.decode_error(row.output)))
+    for entry in failed:
+        text = next((t for t in _entry_texts(entry) if t in wanted), None)
+        if text is not None:
+            latest[text] = entry
+    return list(latest.values())
+
+
+def _entry_texts(entry: Entry) -> list[str]:
+    return _texts(codec.decode_error(entry.output)) if entry.output else []
+
+
+def _texts(error: BaseException | None) -> list[str]:
+    """An error, what caused it and what it is made of, in words that can be compared."""
+    texts: list[str] = []
+    while error is not None and len(texts) < 100:
+        texts.append(f"{type(error).__qualname__}: {error}")
+        for member in getattr(error, "exceptions", ()):
+            texts += _texts(member)
+        error = error.__cause__
+    return texts
 
 
 def _with_consequences(cause: Entry, journal: Sequence[Entry]) -> set[int]:
@@ -46,7 +73,3 @@ def _with_consequences(cause: Entry, journal: Sequence[Entry]) -> set[int]:
         if (of_cause and is_try) or (entry.seq > cause.seq and began >= cause.at):
             drop.add(entry.seq)
     return drop
-
-
-def _error(output: bytes | None) -> tuple[str, str] | None:
-    return codec.error_summary(output)[:2] if output else None

@@ -20,11 +20,11 @@ from holdfast import codec
 from holdfast import retry as retries
 from holdfast.clock import Micros, to_datetime, to_micros
 from holdfast.engine.context import Claim, Scope, current
-from holdfast.engine.execution import Execution
+from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Frame, Wait
 from holdfast.engine.loop import LoopHooks
 from holdfast.engine.thread import InThread
-from holdfast.errors import StepTimedOut, Suspended
+from holdfast.errors import StepTimedOut, Suspended, Terminal
 from holdfast.types import Entry, Kind
 
 if TYPE_CHECKING:
@@ -87,25 +87,37 @@ class Attempt:
             await run.may_start(self.frame)
             self.number += 1
             self.started_at = run.tick()
-            try:
-                value = await self._execute(args, kwargs, in_thread)
-                output = codec.encode(value, annotation=step.result_type(), what=self.what)
-            except asyncio.CancelledError:
-                self._abandon()
-                raise
-            except Exception as error:
-                if run.closed:
-                    raise Suspended from None
-                if await self._failed(error):
+            outcome = await self._try(args, kwargs, in_thread)
+            if isinstance(outcome, Exception):
+                if await self._failed(outcome):
                     continue
-                if step.retry.fallback is None:
-                    return await self._complete(None, error)
-                try:
-                    value = await self._execute(args, kwargs, in_thread, step.retry.fallback)
-                    output = codec.encode(value, annotation=step.result_type(), what=self.what)
-                except Exception as second:
-                    return await self._complete(None, second)
-            return await self._complete((value, output), None)
+                if step.retry.fallback is not None:
+                    outcome = await self._try(args, kwargs, in_thread, step.retry.fallback)
+            return await self._complete(outcome)
+
+    async def _try(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        in_thread: InThread | None,
+        fallback: Callable[..., Any] | None = None,
+    ) -> tuple[Any, bytes] | BaseException:
+        """The body's result with its encoding, or what it raised."""
+        task = asyncio.current_task()
+        assert task is not None
+        cancelled_before = task.cancelling()
+        try:
+            value = await self._execute(args, kwargs, in_thread, fallback)
+            return value, codec.encode(value, annotation=self.step.result_type(), what=self.what)
+        except (Suspended, Continue, KeyboardInterrupt, SystemExit, GeneratorExit):
+            raise
+        except BaseException as error:
+            if self.run.closed:
+                raise Suspended from None
+            if isinstance(error, asyncio.CancelledError) and task.cancelling() > cancelled_before:
+                self._abandon()  # the run cancelled it, and so it has no outcome
+                raise
+            return error
 
     async def _execute(
         self,
@@ -118,7 +130,7 @@ class Attempt:
         run, key = self.run, self.claim.key
         fn, is_async = self.step.fn, self.step.is_async
         if fallback is not None:
-            fn, is_async = fallback, inspect.iscoroutinefunction(fallback)
+            fn, is_async = fallback, is_async_function(fallback)
         body = Scope(Frame(run, key, run.journal.order_of(key), self.frame), key)
         context = contextvars.copy_context()
         context.run(current.set, body)
@@ -134,7 +146,7 @@ class Attempt:
             assert in_thread is not None or fallback is not None
             if in_thread is None:
                 return context.run(fn, *args, **kwargs)
-            work = functools.partial(context.run, fn, *args, **kwargs)
+            work = functools.partial(context.run, _called, fn, args, kwargs)
             return await self._in_thread(in_thread(work))
         finally:
             run.executing -= 1
@@ -249,8 +261,9 @@ class Attempt:
 
     # When it is done
 
-    async def _complete(self, done: tuple[Any, bytes] | None, error: Exception | None) -> Any:
+    async def _complete(self, outcome: tuple[Any, bytes] | BaseException) -> Any:
         run, frame = self.run, self.frame
+        failed = isinstance(outcome, BaseException)
         entry = Entry(
             0,
             Kind.STEP,
@@ -258,23 +271,25 @@ class Attempt:
             run.tick(),
             position=self.claim.position,
             attempt=self.number,
-            failed=error is not None,
+            failed=failed,
             digest=self.digest,
             input=self.input,
-            output=done[1] if done else codec.encode_error(error or Exception(), what=self.what),
+            output=(
+                codec.encode_error(outcome, what=self.what)
+                if isinstance(outcome, BaseException)
+                else outcome[1]
+            ),
             started_at=self.started_at,
         )
-        if error is not None:
-            _mark_exhausted(error)
         run.journal.step_ended(self.claim.key)
         try:
             await deliver(run, frame, self.claim, entry)
         except asyncio.CancelledError:
             self._abandon()
             raise
-        if error is not None:
-            raise error
-        return done[0] if done else None
+        if isinstance(outcome, BaseException):
+            raise _as_replayed(entry, outcome)
+        return outcome[0]
 
 
 async def deliver(run: Execution, frame: Frame, claim: Claim, entry: Entry) -> None:
@@ -350,6 +365,28 @@ def in_frame(
 def _set(future: asyncio.Future[None]) -> None:
     if not future.done():
         future.set_result(None)
+
+
+def _as_replayed(entry: Entry, original: BaseException) -> BaseException:
+    """What a replay would raise: code that looks at an error must find the same on both occasions,
+    and not everything in an error can be kept (a response, a lock). The traceback is the live one.
+    """
+    error = codec.decode_error(entry.output or b"")
+    _mark_exhausted(error)
+    return error.with_traceback(original.__traceback__)
+
+
+def _called(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:
+        raise Terminal("a step raised StopIteration, which no future can hold") from error
+
+
+def is_async_function(fn: Callable[..., Any]) -> bool:
+    """Also of our own steps, which Python 3.11 does not take for coroutine functions."""
+    step = getattr(fn, "__holdfast_step__", None)
+    return bool(step.is_async) if step is not None else inspect.iscoroutinefunction(fn)
 
 
 def _mark_exhausted(error: BaseException) -> None:

@@ -30,6 +30,11 @@ class Scope:
         self._calls: dict[str, int] = {}
         self._branches: dict[str, int] | None = None
 
+    @property
+    def is_main(self) -> bool:
+        """Is this the workflow's own body, and no task, thread or step of it?"""
+        return not self.frame.key and "@" not in self.path
+
     def claim(self, name: str) -> Claim:
         """Names the next call of `name` in this scope."""
         n = self._calls.get(name, 0)
@@ -103,3 +108,9 @@ def enclosing_step(key: str) -> str:
         return ""
     cut = path.find("/", path.rindex("#"))
     return path if cut < 0 else path[:cut]
+
+
+def chapter_path(chapter: int) -> str:
+    """Where the body's keys begin: anew after each snapshot, so that they agree with a restart from
+    it."""
+    return f"/~{chapter}" if chapter else ""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast import codec
 from holdfast.clock import Micros
 from holdfast.engine import rest, trouble
-from holdfast.engine.context import Scope, current
+from holdfast.engine.context import Scope, chapter_path, current
 from holdfast.engine.frame import Frame, Receiver, Wait
 from holdfast.engine.host import Host
 from holdfast.engine.inbox import Inbox
@@ -53,7 +53,6 @@ class Execution:
         self.closed = False  # nothing is delivered, started or appended any more
         self.suspending = False  # a Suspend is on its way to the store
         self.then: Suspend | End | ContinueAs | None = None
-        self.outcome: End | None = None
         self.waits: dict[Wait, None] = {}
         self.executing = 0  # step bodies under way
         self.ready_inside = 0  # handles of theirs that the loop has scheduled or is running
@@ -112,13 +111,11 @@ class Execution:
         except Diverged as error:
             self.halt(Status.PARKED, str(error))
             return
-        except asyncio.CancelledError:
-            if not self.cancelled:
-                if not self.closed:
-                    log.warning("the task of run %r was cancelled from outside", self.row.id)
-                    self.evict()
+        except asyncio.CancelledError as error:
+            if not self.cancelled and (self.closed or self._cancelled_from_outside()):
                 raise
-            end = End(Status.CANCELLED, None)
+            # Its own, of a task it cancelled and then awaited: an error like any other.
+            end = End(Status.FAILED, codec.encode_error(error, what=f"run {self.row.id!r}"))
         except (KeyboardInterrupt, SystemExit):
             self.evict()
             raise
@@ -134,6 +131,15 @@ class Execution:
             end = End(Status.FAILED, codec.encode_error(passed, what=""))
         self._finish(end)
 
+    def _cancelled_from_outside(self) -> bool:
+        """Was the body's task cancelled by something that is no part of the run (a loop that is
+        shut down)? Then the run is not over; somebody else may go on with it."""
+        if self.task is None or not self.task.cancelling():
+            return False
+        log.warning("the task of run %r was cancelled from outside", self.row.id)
+        self.evict()
+        return True
+
     def _finish(self, then: End | ContinueAs) -> None:
         if self.closed:
             return
@@ -144,7 +150,6 @@ class Execution:
             self.halt(Status.PARKED, str(error))
             return
         if isinstance(then, End):
-            self.outcome = then
             entry = Entry(0, Kind.END, "", self.tick(), failed=then.status is not Status.COMPLETED)
             self.append(entry)
         self.then = then
@@ -392,9 +397,3 @@ class Execution:
             self._durable(entry.seq).add_done_callback(
                 lambda _: frame.arrive(entry, wait), context=contextvars.Context()
             )
-
-
-def chapter_path(chapter: int) -> str:
-    """Where the body's keys begin: anew after each snapshot, so that they agree with a restart from
-    it."""
-    return f"/~{chapter}" if chapter else ""

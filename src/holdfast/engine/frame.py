@@ -116,10 +116,6 @@ class Frame:
     def is_root(self) -> bool:
         return not self.key
 
-    @property
-    def replaying(self) -> bool:
-        return bool(self.order)
-
     # Handles
 
     def enter(self) -> None:

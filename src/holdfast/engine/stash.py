@@ -11,11 +11,11 @@ completed since then are replayed. What the code did before the snapshot is forg
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from holdfast import codec
-from holdfast.engine.context import Scope
-from holdfast.engine.execution import chapter_path
+from holdfast.engine.context import Scope, chapter_path
 from holdfast.engine.wait import on_loop, required_scope
 from holdfast.errors import BadValue, Suspended
 from holdfast.types import Kind
@@ -32,9 +32,11 @@ def _stash(where: Scope, value: object) -> None:
     run = where.frame.run
     if run.closed:
         raise Suspended
-    chapter = run.journal.chapter
-    if not where.frame.is_root or where.path != chapter_path(chapter):
+    if not where.is_main:
         raise BadValue("stash() belongs into the workflow's own body, not into a task or a step")
+    own = (run.task, asyncio.current_task())
+    if any(task not in own and not task.done() for task in run.tasks):
+        raise BadValue("stash() while other tasks of the run are under way would lose their work")
     output = codec.encode(value, what=f"the stash of run {run.row.id!r}", loose=False)
     run.note(Kind.STASH, "", output=output)
     run.journal.turn_page(output)

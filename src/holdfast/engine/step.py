@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from holdfast import codec
 from holdfast.engine import hosts
-from holdfast.engine.attempt import Attempt, replay
+from holdfast.engine.attempt import Attempt, is_async_function, replay
 from holdfast.engine.context import Claim, scope
 from holdfast.engine.thread import InThread, portal
 from holdfast.errors import NotInRun, StepOnEventLoop, Suspended
@@ -32,6 +32,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _DEFAULT_RETRY = Retry()
+_UNRESOLVED = object()
 
 
 @overload
@@ -73,19 +74,21 @@ class Step:
         journal_input: bool = True,
         exclude: Sequence[str] = (),
     ) -> None:
-        if not callable(fn):
-            raise TypeError(f"@holdfast.step is for functions, not for {fn!r}")
+        if not inspect.isfunction(fn):
+            raise TypeError(f"@holdfast.step is for functions, not for {fn!r}: wrap it in a def")
+        if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+            raise TypeError(f"a step returns one value, and {fn.__name__!r} is a generator")
         if timeout is not None and timeout <= timedelta(0):
             raise ValueError(f"a step's timeout must be longer than nothing, not {timeout}")
-        self.fn = fn
+        self.fn: Callable[..., Any] = fn
         self.name = name or fn.__name__
         self.retry = retry or _DEFAULT_RETRY
         self.timeout_seconds = timeout.total_seconds() if timeout else None
         self.journal_input = journal_input
-        self.is_async = inspect.iscoroutinefunction(fn)
+        self.is_async = is_async_function(fn)
         self._exclude = frozenset(exclude) | _receiver(fn)
         self._names = _parameters(fn)
-        self._result: Any = codec  # resolved at first use: annotations may name later classes
+        self._result: Any = _UNRESOLVED  # at first use: annotations may name later classes
         self.function = self._wrap()
 
     def _wrap(self) -> Callable[..., Any]:
@@ -152,11 +155,8 @@ class Step:
         attempt.digest = digest
         return await attempt.until_done(args, kwargs, in_thread)
 
-    def _identity(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> list[Any] | dict[str, Any]:
-        if not kwargs and not self._exclude:
-            return list(args)
+    def _identity(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        # By name, so that a refactoring from f(1) to f(x=1) does not change what was asked for.
         named: dict[str, Any] = {}
         for index, value in enumerate(args):
             name = self._names[index] if index < len(self._names) else f"*{index}"
@@ -166,7 +166,7 @@ class Step:
         return named
 
     def result_type(self) -> Any:
-        if self._result is codec:
+        if self._result is _UNRESOLVED:
             self._result = codec.hints(self.fn)[1]
         return self._result
 
@@ -202,8 +202,9 @@ def _receiver(fn: Callable[..., Any]) -> frozenset[str]:
 
 
 def _parameters(fn: Callable[..., Any]) -> list[str]:
-    code = fn.__code__
-    return list(code.co_varnames[: code.co_argcount])
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    parameters = inspect.signature(fn).parameters.values()
+    return [p.name for p in parameters if p.kind in positional]
 
 
 def _on_event_loop() -> bool:

@@ -13,6 +13,7 @@ import contextvars
 import functools
 import queue
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.context import Scope, current, enter_submission, leave_submission
@@ -148,11 +149,20 @@ def submit(
         in_thread = functools.partial(hooks.run_in_executor, executor)
         return run.loop.create_task(step.invoke(where.claim(step.name), args, kwargs, in_thread))
     own = where.branch(_name(func))
+    if executor is not None and not isinstance(executor, ThreadPoolExecutor):
+        # Another process knows nothing of the run, and a run's context cannot be sent there.
+        func = functools.partial(func, *args, **kwargs)
+        return _awaited(run, where, own, hooks.run_in_executor(executor, func))
     work = functools.partial(
         _in_submission, where, own, contextvars.copy_context(), func, args, kwargs
     )
+    return _awaited(run, where, own, hooks.run_in_executor(executor, work))
+
+
+def _awaited(
+    run: Execution, where: Scope, own: Scope, real: asyncio.Future[Any]
+) -> asyncio.Future[Any]:
     run.threads += 1
-    real: asyncio.Future[Any] = hooks.run_in_executor(executor, work)
     if where.frame.key:
         real.add_done_callback(lambda _: _returned(run), context=contextvars.Context())
         return real

@@ -203,4 +203,8 @@ def continue_as(*args: Any, **kwargs: Any) -> None:
     """Ends this journal and goes on with a fresh one: the same run, the same workflow, new
     arguments."""
     where = required_scope("continue_as()")
+    if not where.is_main:
+        raise BadValue(
+            "continue_as() belongs into the workflow's own body, not into a task or step"
+        )
     raise Continue(where.frame.run.workflow.encode_input(args, kwargs))

@@ -8,7 +8,16 @@ import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    ParamSpec,
+    TypeVar,
+    get_args,
+    overload,
+)
 
 from holdfast import codec
 from holdfast.clock import Clock, to_micros
@@ -24,6 +33,20 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 Durability = Literal["full", "none"]
+
+_DURATION_MAX = timedelta(days=365_000)
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "on_busy": get_args(OnBusy),
+    "while_waiting": get_args(WhileWaiting),
+    "durability": get_args(Durability),
+}
+
+
+def _is_name(text: object) -> bool:
+    if not isinstance(text, str) or not 1 <= len(text) <= 512:
+        return False
+    return text.isascii() or text.encode("utf-8", "replace").decode() == text
+
 
 _PLAIN = frozenset({str, int, float, bool, bytes})
 """Where one of these is awaited and the value is of that very class, there is nothing to check."""
@@ -46,25 +69,34 @@ class RunOptions:
     def __post_init__(self) -> None:
         for name in ("deadline", "delay"):
             given = getattr(self, name)
-            if given is not None and given < timedelta(0):
-                raise BadArguments(f"{name} must not be negative, but is {given}")
-        if self.id is not None and (not self.id or len(self.id) > 512):
-            raise BadArguments("a run's id must have 1 to 512 characters")
+            if given is not None and not isinstance(given, timedelta):
+                raise BadArguments(f"{name} is a timedelta, not {given!r}")
+            if given is not None and not timedelta(0) <= given <= _DURATION_MAX:
+                raise BadArguments(f"{name} must be between nothing and 1,000 years, not {given}")
+        for name in ("id", "session", "queue"):
+            text = getattr(self, name)
+            if text is not None and not _is_name(text):
+                raise BadArguments(f"{name} is text of 1 to 512 characters, not {text!r}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                listed = ", ".join(repr(choice) for choice in choices)
+                raise BadArguments(f"{name} is one of {listed}, not {getattr(self, name)!r}")
+        if not isinstance(self.priority, int) or abs(self.priority) > 2**31:
+            raise BadArguments(f"priority is a whole number below 2**31, not {self.priority!r}")
 
     def given(self) -> dict[str, Any]:
-        """The options that are not the defaults, as plain data (durations in seconds)."""
+        """The options that are not the defaults."""
         default = RunOptions()
         found = {name: getattr(self, name) for name in self.__slots__ if name != "id"}
         return {k: v for k, v in found.items() if v != getattr(default, k)}
 
     def updated(self, **changes: Any) -> RunOptions:
-        try:
-            return replace(self, **changes)
-        except TypeError:
-            unknown = ", ".join(sorted(set(changes) - set(self.__slots__)))
+        unknown = ", ".join(sorted(set(changes) - set(self.__slots__)))
+        if unknown:
             raise BadArguments(
                 f"no such run option: {unknown}; there are {', '.join(self.__slots__)}"
-            ) from None
+            )
+        return replace(self, **changes)
 
 
 class Workflow(Generic[P, R]):

@@ -126,10 +126,6 @@ class Liveness:
         if lock is not None:
             lock.release()
 
-    def release_all(self) -> None:
-        for worker in list(self._own):
-            self.release(worker)
-
     def unlink(self, worker: WorkerId) -> None:
         """Removes what a worker that is gone left behind."""
         path = self._path(worker)

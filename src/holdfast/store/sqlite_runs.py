@@ -115,6 +115,7 @@ def rerun(db: Db, id: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
         raise NotResumable(
             f"Run {id!r} is {row.status}: only a failed or cancelled run is run again."
         )
+    db.executemany(SQL["forget_child"], [(row.key, seq) for seq in drop])
     db.executemany(SQL["delete_entry"], [(row.key, seq) for seq in drop])
     db.execute(SQL["close_gaps"], (row.key,))
     db.execute(SQL["turn_positive"], (row.key,))

@@ -12,7 +12,6 @@ import logging
 import os
 import random
 import socket
-import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -30,10 +29,11 @@ from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
-from holdfast.types import HALTED, Entry, Kind, NewRun, RunKey, RunRow, WorkerRow
+from holdfast.types import HALTED, Entry, NewRun, RunKey, RunRow, WorkerRow
 from holdfast.worker.lease import Lease
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.reaper import Reaper
+from holdfast.worker.resumed import first_entry, say_resumed
 from holdfast.worker.undurable import Undurable
 
 log = logging.getLogger("holdfast")
@@ -80,6 +80,7 @@ class Worker:
         self._alarm: Any = None
         self._task: asyncio.Task[None] | None = None
         self._registering: asyncio.Task[None] | None = None
+        self._releasing: set[asyncio.Task[int]] = set()
         self._unlisten: Callable[[], None] | None = None
         self._reaper = Reaper(self)
         self.on_settled: Callable[[RunRow], None] | None = None
@@ -187,12 +188,21 @@ class Worker:
         return not self._draining and self._lease is not None and self._lease.holds()
 
     def left(self, run: Execution) -> None:
+        if run.settled is None and not run.lost and not self._draining:
+            self._give_back(run)
         # A run that suspended may have been claimed again before this was told: that one stays.
         if self.runs.get(run.row.key) is run:
             del self.runs[run.row.key]
             self._report(run)
             self._left.set()
             self._bell.set()
+
+    def _give_back(self, run: Execution) -> None:
+        """It left without an end: somebody else may go on with it."""
+        held = [(run.row.key, run.row.epoch)]
+        task = self.hooks.loop.create_task(self.store.release(self.id, held, self.clock.now()))
+        self._releasing.add(task)
+        task.add_done_callback(self._releasing.discard)
 
     def _report(self, run: Execution) -> None:
         """Tells whoever waits in this process how the run ended, now that it is durable."""
@@ -228,7 +238,7 @@ class Worker:
         due = new.ready_at <= self.clock.now()
         started = await self.committer.start(Start(new, self.id if here and due else None))
         if started.claimed:
-            await self._execute(started.row, [_first_entry(started.row)])
+            await self._execute(started.row, [first_entry(started.row)])
         elif started.created:
             self._bell.set()
         return started
@@ -311,7 +321,7 @@ class Worker:
             for one in claimed:
                 row = one.row
                 if one.seq == 1:
-                    entries = [_first_entry(row)]
+                    entries = [first_entry(row)]
                 else:
                     entries = await self.store.journal(row.key)
                 await self._execute(row, entries)
@@ -333,19 +343,11 @@ class Worker:
             if run.closed:
                 return  # meanwhile it was handed back or lost
         if run.replayed_steps and not any(e.key == self.id for e in entries[:-1]):
-            self._say_resumed(run)  # and was not merely asleep
+            say_resumed(run)  # and was not merely asleep
         try:
             run.begin()
         except Exception as error:
             run.fail(error)
-
-    def _say_resumed(self, run: Execution) -> None:
-        done = run.replayed_steps
-        text = f"resumed {run.row.id} at step {done + 1} ({done} replayed)"
-        if log.hasHandlers():
-            log.info(text)
-        else:
-            print(text, file=sys.stderr, flush=True)
 
     async def _fetch_mail(self) -> None:
         wanted = [(run.row.key, run.inbox.seen) for run in self.runs.values()]
@@ -392,8 +394,3 @@ class Worker:
         for run in self.runs.values():
             run.open_gate()
         self._bell.set()
-
-
-def _first_entry(row: RunRow) -> Entry:
-    """The claim of a fresh run, which need not be read back."""
-    return Entry(1, Kind.CLAIM, row.owner or "", row.updated_at, row.epoch)

@@ -41,6 +41,10 @@ SET status = 'pending', ready_at = :now, updated_at = :now, blocked = :blocked, 
     deadline_at = CASE WHEN deadline_at > :now THEN deadline_at END
 WHERE key = :run;
 
+-- name: forget_child
+-- Forgets that a child ended, if this entry delivered it: it may end again, and otherwise.
+DELETE FROM inbox WHERE kind = 'child' AND id = (SELECT mail FROM journal WHERE run = ? AND seq = ?);
+
 -- name: delete_entry
 -- Forgets one entry of a run that has ended.
 DELETE FROM journal WHERE run = ? AND seq = ?;
