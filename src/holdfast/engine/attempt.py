@@ -146,8 +146,8 @@ class Attempt:
             assert in_thread is not None or fallback is not None
             if in_thread is None:
                 return context.run(fn, *args, **kwargs)
-            work = functools.partial(context.run, _called, fn, args, kwargs)
-            return await self._in_thread(in_thread(work))
+            work = functools.partial(_called, fn, args, kwargs)
+            return await self._in_thread(in_thread(lambda: context.run(work)))
         finally:
             run.executing -= 1
             body.frame.close()
