@@ -95,15 +95,16 @@ def _version(db: Db) -> int:
 
 
 def _check_owner(db: Db, path: str) -> None:
-    found = db.execute("PRAGMA application_id").fetchone()[0]
-    if found == APPLICATION_ID:
-        return
+    # Whose it is is read last: another process may create the store between two statements here,
+    # and what we saw before must not be held against what it has become.
     tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    if found != 0 or tables or _version(db):
-        raise StoreCorrupt(
-            f"{path} is a SQLite database of another program. Nothing was changed; choose "
-            "another path."
-        )
+    version = _version(db)
+    owner = db.execute("PRAGMA application_id").fetchone()[0]
+    if owner == APPLICATION_ID or not (owner or tables or version):
+        return
+    raise StoreCorrupt(
+        f"{path} is a SQLite database of another program. Nothing was changed; choose another path."
+    )
 
 
 def _use_wal(db: Db, path: str) -> None:
