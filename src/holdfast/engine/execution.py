@@ -203,12 +203,12 @@ class Execution:
                 future: asyncio.Future[None] = self.loop.create_future()
                 frame.held.append(future)
                 await future
+            elif not self.journal.durable:
+                await self._durable(self.journal.last_seq)
             elif self.pausing or self.suspending or not self.host.lease_holds():
                 future = self.loop.create_future()
                 self._stopped.append(future)
                 await future
-            elif not self.journal.durable:
-                await self.barrier(self.journal.last_seq)
             else:
                 return
 
@@ -266,9 +266,9 @@ class Execution:
         """What is to be committed now."""
         entries = self.journal.take(limit)
         complete = len(entries) == self.journal.last_seq - self.journal.durable_seq
-        append = Append(self.row.key, self.row.epoch, entries, self.tick())
-        if complete:
-            append.then = self.then
+        then = self.then if complete else None
+        # Only what becomes of the run needs the time; entries have their own.
+        append = Append(self.row.key, self.row.epoch, entries, self.tick() if then else 0, then)
         if self.new_promises:
             append.promises, self.new_promises = self.new_promises, []
         if self.session_writes:
