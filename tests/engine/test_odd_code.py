@@ -255,6 +255,35 @@ def test_a_run_option_that_makes_no_sense_is_refused_by_name(options: dict[str, 
         holdfast.Holdfast("sqlite://:memory:").with_options(**options)
 
 
+@holdfast.workflow
+async def waits_for_ever() -> None:
+    await holdfast.sleep(timedelta.max)
+
+
+@holdfast.workflow
+async def asks_without_a_name() -> None:
+    await holdfast.promise("\ud800", int)
+
+
+@pytest.mark.parametrize("workflow", [waits_for_ever, asks_without_a_name])
+async def test_a_wait_that_cannot_be_kept_is_refused_by_name(
+    workflow: holdfast.Workflow[Any, Any],
+) -> None:
+    async with Environment([workflow]) as env:
+        with pytest.raises(holdfast.RunFailed) as failed:
+            await (await env.start(workflow)).result()
+    assert isinstance(failed.value.__cause__, holdfast.BadValue)
+
+
+def test_a_step_whose_name_cannot_be_stored_is_refused() -> None:
+    with pytest.raises(holdfast.BadValue, match="UTF-8"):
+        holdfast.step(name="\ud800")(numbers_of_steps)
+
+
+async def numbers_of_steps() -> int:
+    return 1
+
+
 # The app
 
 

@@ -16,6 +16,8 @@ import contextvars
 import threading
 from typing import TYPE_CHECKING
 
+from holdfast.errors import BadValue
+
 if TYPE_CHECKING:
     from holdfast.engine.frame import Frame
 
@@ -94,6 +96,13 @@ def quoted(name: str) -> str:
     if "/" in name or "#" in name or "@" in name or "%" in name:
         for char in "%/#@":
             name = name.replace(char, f"%{ord(char):02X}")
+    return name
+
+
+def printable(name: str) -> str:
+    """A name that can be stored and shown; BadValue otherwise."""
+    if not isinstance(name, str) or not name or name.encode("utf-8", "replace").decode() != name:
+        raise BadValue(f"a name is text that can be written as UTF-8, not {name!r}")
     return name
 
 

@@ -125,10 +125,7 @@ class Journal:
         if log is None:
             return None
         entry = log.completions.get(claim.key)
-        if frame.is_root and self._expected:
-            expected = self._expected.get((claim.scope.path, claim.position), claim.key)
-            if expected != claim.key or (entry is not None and entry.position != claim.position):
-                raise self.diverged(claim.key, f"{expected} was recorded here", frame.order)
+        self._check_place(claim, entry)
         if entry is None:
             return None
         if entry.kind is not kind:
@@ -148,6 +145,19 @@ class Journal:
         self._tail.append(claim.key)
         return entry
 
+    def _check_place(self, claim: Claim, entry: Entry | None) -> None:
+        """The n-th call of a scope must be the one that was recorded as its n-th."""
+        frame = claim.scope.frame
+        if not frame.is_root or not self._expected:
+            return
+        expected = self._expected.get((claim.scope.path, claim.position), claim.key)
+        if expected != claim.key:
+            raise self.diverged(claim.key, f"{expected} was recorded here", frame.order)
+        if entry is not None and entry.position != claim.position:
+            why = f"{claim.key} was recorded as call {entry.position} of its scope and is now "
+            why += f"call {claim.position}: a call before it was added or left out"
+            raise self.diverged(claim.key, why, frame.order)
+
     def holds(self, claim: Claim) -> bool:
         """Is the completion of this call on record?"""
         log = self.logs.get(claim.scope.frame.key)
@@ -157,10 +167,7 @@ class Journal:
         frame = claim.scope.frame
         log = self.logs.get(frame.key)
         entry = log.values.get(claim.key) if log else None
-        if frame.is_root and self._expected:
-            expected = self._expected.get((claim.scope.path, claim.position), claim.key)
-            if expected != claim.key:
-                raise self.diverged(claim.key, f"{expected} was recorded here", frame.order)
+        self._check_place(claim, entry)
         return entry
 
     def replayed(self) -> None:

@@ -22,7 +22,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from holdfast import codec
 from holdfast.engine import hosts
 from holdfast.engine.attempt import Attempt, is_async_function, replay
-from holdfast.engine.context import Claim, scope
+from holdfast.engine.context import Claim, printable, scope
 from holdfast.engine.thread import InThread, portal
 from holdfast.errors import NotInRun, StepOnEventLoop, Suspended
 from holdfast.retry import Retry
@@ -81,7 +81,7 @@ class Step:
         if timeout is not None and timeout <= timedelta(0):
             raise ValueError(f"a step's timeout must be longer than nothing, not {timeout}")
         self.fn: Callable[..., Any] = fn
-        self.name = name or fn.__name__
+        self.name = printable(name or fn.__name__)
         self.retry = retry or _DEFAULT_RETRY
         self.timeout_seconds = timeout.total_seconds() if timeout else None
         self.journal_input = journal_input

@@ -42,14 +42,19 @@ class Timer(Waitable[None]):
         await external(self._claim, Kind.TIMER, nothing, label=label, due_at=self.due_at)
 
 
+DURATION_MAX = timedelta(days=365_000)
+
+
 def sleep(duration: timedelta | float) -> Timer:
     """Waits until an absolute deadline: crashes and redeploys do not prolong it."""
     if not isinstance(duration, timedelta):
         if not isinstance(duration, int | float) or not math.isfinite(duration):
             raise BadValue(f"sleep() takes a timedelta or seconds, not {duration!r}")
-        duration = timedelta(seconds=duration)
+        duration = timedelta(seconds=min(duration, 1e11))
     if duration < timedelta(0):
         raise BadValue(f"sleep() cannot wait for a negative time ({duration})")
+    if duration > DURATION_MAX:
+        raise BadValue(f"sleep() waits for 1,000 years at most, not {duration}")
     where = required_scope("sleep()")
     if not blocks_here(where):
         return Timer(where, duration)
