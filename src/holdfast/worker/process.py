@@ -86,12 +86,13 @@ def _leave_on_signals(leave: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
 
     def told(number: signal.Signals) -> None:
-        log.info("%s: handing the runs back", number.name)
-        leave.set()
-        # The next one is the kernel's to carry out, also when the event loop is blocked.
+        # The next one is the kernel's to carry out, also when the event loop is blocked. That is so
+        # before anybody hears of the first: whoever sends a second must not find it swallowed.
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
             signal.signal(each, signal.SIG_DFL)
+        log.info("%s: handing the runs back", number.name)
+        leave.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         try:
