@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import random
+import sys
 import time
+import types
 import uuid
 import warnings
 from datetime import datetime
+from importlib.abc import InspectLoader
 from pathlib import Path
 from typing import Any
 
@@ -78,3 +81,36 @@ async def test_starting_such_a_workflow_warns_once() -> None:
 @holdfast.workflow
 async def warned() -> float:
     return time.time()
+
+
+class OddLoader(InspectLoader):
+    """Of a module whose source is nowhere on disk."""
+
+    def __init__(self, source: str | Exception) -> None:
+        self._source = source
+
+    def get_source(self, fullname: str) -> str:
+        if isinstance(self._source, Exception):
+            raise self._source
+        return self._source
+
+
+TOO_DEEP = "async def odd(): return " + "-" * 200_000 + "1"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [SystemError("unknown opcode"), ValueError("zip damaged"), KeyError("x"), TOO_DEEP],
+    ids=["SystemError", "ValueError", "KeyError", "too deep"],
+)
+async def test_source_that_cannot_be_had_or_parsed_breaks_no_run(
+    source: str | Exception, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    module = types.ModuleType(f"odd_{tmp_path.name}")
+    module.__loader__ = OddLoader(source)
+    module.__file__ = str(tmp_path / "odd.py")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile("async def odd(): return 1", module.__file__, "exec"), vars(module))
+    odd = holdfast.workflow(vars(module)["odd"])
+    async with holdfast.Holdfast("sqlite://:memory:", workflows=[odd]) as app:
+        assert await (await app.start(odd)).result() == 1

@@ -41,9 +41,10 @@ def warn_of_undurable_reads(fn: Callable[..., Any]) -> None:
     try:
         path = inspect.getsourcefile(fn)
         module = ast.parse("".join(inspect.findsource(inspect.getmodule(fn) or fn)[0]))
-    except (OSError, TypeError, SyntaxError, IndexError):
+        found = sorted(set(_reads(module, fn.__name__)))
+    except Exception:  # whatever loaders, odd code objects and the parser raise: it is only a hint
         return  # no source at hand (a shell, a frozen app): nothing can be said
-    for line, read, cure in sorted(set(_reads(module, fn.__name__))):
+    for line, read, cure in found:
         warnings.warn_explicit(
             f"{read} is read in workflow {fn.__name__!r}, and will be something else on replay: "
             f"use {cure}, or read it in a step",
