@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 import holdfast
 from holdfast import Status
+from holdfast.engine.journal import Journal
 from holdfast.testing import CrashReport, Environment, NotDurable, NotSettled, crash_everywhere
+from holdfast.types import Entry, Kind
 
 DAY = timedelta(days=1)
 
@@ -152,3 +156,100 @@ async def test_a_failing_run_is_reported_with_its_error() -> None:
 
     report = await crash_everywhere(fails)
     assert isinstance(report.result, ValueError) and str(report.result) == "no good"
+
+
+# Runs that the run starts and does not wait for
+
+
+@holdfast.workflow
+async def asks() -> str:
+    return await ask("one") + await ask("two")
+
+
+@holdfast.workflow
+async def outruns_its_child() -> str:
+    name, _ = await holdfast.race(child=holdfast.child(asks), own=ask("three"))
+    return name + await ask("four")
+
+
+@holdfast.workflow
+async def leaves_a_run_behind() -> str:
+    await holdfast.start(asks)
+    return await ask("three")
+
+
+@pytest.mark.parametrize("workflow", [outruns_its_child, leaves_a_run_behind])
+async def test_a_run_left_behind_may_go_on_while_the_other_is_replayed(
+    workflow: holdfast.Workflow[[], str],
+) -> None:
+    report = await crash_everywhere(workflow, workflows=[asks])
+    assert report.result.endswith(("FOUR", "THREE"))
+
+
+async def test_steps_are_counted_per_run() -> None:
+    report = await crash_everywhere(outruns_its_child, workflows=[asks])
+    assert {"/ask#0", "/ask#1", "/child:asks#0/ask#0"} <= set(report.steps)
+    assert set(report.steps.values()) == {1}
+    report = await crash_everywhere(leaves_a_run_behind, workflows=[asks])
+    assert set(report.steps) == {"/start#0", "/ask#0", "asks/ask#0", "asks/ask#1"}
+
+
+async def test_a_run_left_behind_need_not_end() -> None:
+    @holdfast.step
+    async def endless() -> None:
+        await asyncio.Event().wait()
+
+    @holdfast.workflow
+    async def hangs() -> None:
+        await endless()
+
+    @holdfast.workflow
+    async def hopes() -> None:
+        await holdfast.promise("nobody gives")
+
+    @holdfast.workflow
+    async def does_not_wait() -> str:
+        await holdfast.race(a=holdfast.child(hangs), b=holdfast.child(hopes), own=ask("one"))
+        return await ask("two")
+
+    assert (await crash_everywhere(does_not_wait, workflows=[hangs, hopes])).result == "TWO"
+
+
+@pytest.mark.parametrize(
+    "forgets, found",
+    [
+        ("itself", "the replay executed: .*/ask#0"),
+        ("the other", "executed again although recorded"),
+    ],
+)
+@pytest.mark.parametrize("workflow", [outruns_its_child, leaves_a_run_behind])
+async def test_a_recorded_step_that_is_executed_again_is_found_in_every_run(
+    workflow: holdfast.Workflow[[], str], forgets: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load: Any = Journal._load
+
+    def forget(journal: Journal, entry: Entry) -> None:
+        whose = "itself" if journal.run_id == "crash-everywhere" else "the other"
+        if entry.kind is Kind.STEP and whose == forgets:
+            entry = dataclasses.replace(entry, kind=Kind.ABANDONED)
+        load(journal, entry)
+
+    monkeypatch.setattr(Journal, "_load", forget)
+    with pytest.raises(NotDurable, match=found):
+        await crash_everywhere(workflow, workflows=[asks])
+
+
+async def test_a_run_left_behind_that_does_not_follow_its_journal_is_found() -> None:
+    luck = itertools.count()
+
+    @holdfast.workflow
+    async def wanders() -> str:
+        return await ask(f"question {next(luck)}") + await ask("two")
+
+    @holdfast.workflow
+    async def starts_it() -> str:
+        await holdfast.start(wanders)
+        return await ask("three") + await ask("four")
+
+    with pytest.raises(NotDurable, match="diverged"):
+        await crash_everywhere(starts_it, workflows=[wanders])

@@ -24,9 +24,10 @@ from holdfast.store.base import (
     Outcome,
     Start,
     Started,
+    Suspend,
 )
 from holdfast.testing.kept_store import KeptStore
-from holdfast.types import Entry, Kind, RunId, RunKey
+from holdfast.types import Entry, Kind, RunId, RunKey, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,8 @@ class CrashStore(KeptStore):
         self.crashed = asyncio.Event()
         self.entries = 0  # committed so far, of all runs
         self.completed: set[StepCall] = set()
+        self.over: set[RunKey] = set()  # runs that have ended, or would have but for the crash
+        self.diverged: str | None = None  # why a run was parked that did not follow its journal
         self.end: End | None = None  # how the run ended, when its end was held back
         self._run = run
         self._key: RunKey | None = None
@@ -86,6 +89,7 @@ class CrashStore(KeptStore):
             if self._without_end and self._is_end(operation):
                 assert isinstance(operation, Append) and isinstance(operation.then, End)
                 self.end = operation.then
+                self.over.add(operation.run)
                 sent.append(_first(operation, len(operation.entries) - 1))
                 return sent, True
             count = _entries_in(operation)
@@ -121,8 +125,13 @@ class CrashStore(KeptStore):
             if _is_final(entry):
                 call = StepCall(operation.run, generation, entry.key, entry.digest)
                 self.completed.add(call)
-        if isinstance(operation.then, ContinueAs):
+        if isinstance(operation.then, End):
+            self.over.add(operation.run)
+        elif isinstance(operation.then, ContinueAs):
             self._generations[operation.run] += 1
+        elif isinstance(operation.then, Suspend) and operation.then.status is Status.PARKED:
+            if "diverged from its journal" in operation.then.reason:
+                self.diverged = operation.then.reason
 
 
 async def _never() -> None:

@@ -4,9 +4,11 @@
 
 Each time three lives follow one another: the first crashes at the chosen place, the second recovers
 and gets as far as the end, which is held back, and the third replays the finished journal. Checked
-is that no completed step is executed again, that the replay starts nothing and adds nothing but the
-end, and that it ends as the run did. What is not checked: whether a step that had begun and not
-completed may safely be executed twice; `report.repeated` names those.
+is that no completed step of any run is executed again, that the replay starts nothing and adds
+nothing but the end, and that it ends as the run did. Runs that it started and does not wait for (a
+race's loser, one of `holdfast.start`) may go on meanwhile, and need not end. What is not checked:
+whether a step that had begun and not completed may safely be executed twice; `report.repeated`
+names those.
 """
 
 from __future__ import annotations
@@ -19,16 +21,19 @@ from typing import Any
 
 from holdfast import codec
 from holdfast.clock import FakeClock, SystemClock
+from holdfast.engine import rest
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import AlreadyEnded
 from holdfast.store.base import End
 from holdfast.testing.crash_store import CrashStore, StepCall
 from holdfast.testing.environment import Environment
-from holdfast.types import Entry, Kind, RunRow, Status
+from holdfast.types import Entry, Kind, RunKey, RunRow, Status
 from holdfast.worker.options import WorkerOptions
 
 RUN_ID = "crash-everywhere"
 POSITIONS_MAX = 2000
+OTHERS_SECONDS = 0.2
+"""How long runs that were started and left behind may still go on when the run itself has ended."""
 
 
 class NotDurable(AssertionError):
@@ -41,7 +46,8 @@ class CrashReport:
     result: Any = None  # of the run without a crash; an exception if it failed
     entries: int = 0  # of the journal of that run and its children
     crashes: int = 0
-    steps: Counter[str] = field(default_factory=Counter)  # tries per key, without a crash
+    steps: Counter[str] = field(default_factory=Counter)
+    """Tries per key, without a crash. Keys of other runs begin with how they were started."""
     repeated: Counter[str] = field(default_factory=Counter)
     """Per key, in how many crashes a step had begun, was not recorded, and was begun again."""
 
@@ -103,7 +109,7 @@ class _Trial:
         row = await life.live()
         assert row is not None
         report.entries = life.store.entries
-        report.steps.update(call.key for call in life.started)
+        report.steps.update(life.name(call) for call in life.started)
         report.result = _outcome(self.workflow, row)
         await life.store.discard()
 
@@ -124,10 +130,8 @@ class _Trial:
         completed, begun = set(life.store.completed), set(life.started)
         life.store.arm(without_end=True)
         row = await life.live()
-        again = set(life.started) & completed
-        if again:
-            raise NotDurable(f"{life.where}: executed again although recorded: {_names(again)}")
-        report.repeated.update(call.key for call in set(life.started) & begun)
+        life.refuse(completed, "executed again although recorded")
+        report.repeated.update(life.name(call) for call in set(life.started) & begun)
         if row is None:
             await self._replay(life)
         elif not row.status.ended:
@@ -135,11 +139,12 @@ class _Trial:
 
     async def _replay(self, life: _Life) -> None:
         before = await life.journal()
+        completed, over = set(life.store.completed), set(life.store.over)
         life.store.arm()
         row = await life.live()
         assert row is not None
-        if life.started:
-            raise NotDurable(f"{life.where}: the replay executed {_names(set(life.started))}")
+        life.refuse({call for call in life.started if call.run in over}, "the replay executed")
+        life.refuse(completed, "during the replay, executed again although recorded")
         if not row.status.ended:
             raise NotDurable(f"{life.where}: the replay is {row.status}: {row.reason}")
         added = (await life.journal())[len(before) :]
@@ -164,6 +169,7 @@ class _Life:
         self._trial = trial
         self._clock = trial.clock or FakeClock()
         self._provided = False
+        self._runs: dict[RunKey, str] = {}  # what their steps' keys are shown with
 
     async def live(self) -> RunRow | None:
         """Until the run has ended or halted; None: there was a crash."""
@@ -180,6 +186,8 @@ class _Life:
         death = asyncio.create_task(self.store.crashed.wait())
         try:
             await asyncio.wait([life, death], return_when=asyncio.FIRST_COMPLETED)
+            if self.store.diverged is not None:
+                raise NotDurable(self.store.diverged)
             return None if death.done() else life.result()
         except AssertionError as error:
             raise NotDurable(f"{self.where}: {error}") from error
@@ -187,6 +195,7 @@ class _Life:
             life.cancel()
             death.cancel()
             await asyncio.wait([life, death])
+            rest.consume(life)
             await env.die()
 
     async def _drive(self, env: Environment) -> RunRow:
@@ -195,7 +204,7 @@ class _Life:
         if not self._provided:
             self._provided = True
             await self._provide(env)
-        return await env.ended(RUN_ID)
+        return await _ended(env)
 
     async def _provide(self, env: Environment) -> None:
         try:
@@ -208,11 +217,39 @@ class _Life:
 
     def _step_began(self, row: RunRow, key: str, digest: bytes | None) -> None:
         self.started.append(StepCall(row.key, row.generation, key, digest))
+        own = row.id.startswith((RUN_ID + "/", RUN_ID + "~")) or row.id == RUN_ID
+        self._runs[row.key] = row.id.removeprefix(RUN_ID) if own else row.workflow
+
+    def refuse(self, calls: set[StepCall], what: str) -> None:
+        """NotDurable if one of these was executed."""
+        executed = calls & set(self.started)
+        if executed:
+            names = ", ".join(sorted(self.name(call) for call in executed))
+            raise NotDurable(f"{self.where}: {what}: {names}")
+
+    def name(self, call: StepCall) -> str:
+        return self._runs[call.run] + call.key
 
     async def journal(self) -> list[Entry]:
         row = await self.store.get(RUN_ID)
         entries: list[Entry] = await self.store.journal(row.key)
         return entries
+
+
+async def _ended(env: Environment) -> RunRow:
+    """How the run ended or halted. Others that it left behind go on until they only wait, too, but
+    not for ever: nobody waits for them."""
+    settled = asyncio.create_task(env.ended(RUN_ID))
+    ended = asyncio.create_task(env.app.result(RUN_ID))
+    try:
+        await asyncio.wait([settled, ended], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([settled], timeout=OTHERS_SECONDS)
+        return settled.result() if settled.done() else await env.app.row(RUN_ID)
+    finally:
+        for task in (settled, ended):
+            task.cancel()
+        await asyncio.wait([settled, ended])
+        rest.consume(ended)
 
 
 def _summary(end: End) -> object:
@@ -226,10 +263,6 @@ def _outcome(workflow: Workflow[Any, Any], row: RunRow) -> Any:
     if row.output is not None and row.status is Status.FAILED:
         return codec.decode_error(row.output)
     return workflow.decode_result(row.output, row.id)
-
-
-def _names(calls: set[StepCall]) -> str:
-    return ", ".join(sorted(call.key for call in calls))
 
 
 def _shown(output: bytes | None) -> str:
