@@ -13,8 +13,9 @@ from holdfast.clock import Micros
 from holdfast.errors import LeaseLost
 from holdfast.store import sqlite_sessions
 from holdfast.store.base import Claimed
+from holdfast.store.rows import run_row
 from holdfast.store.sqlite_lanes import Db
-from holdfast.store.sqlite_rows import SQL, entry_values, run_row
+from holdfast.store.sqlite_rows import SQL, entry_values
 from holdfast.types import Entry, Kind, RunKey, RunRow, Status, WorkerId
 
 SUSPECT_STRIKES = 2

@@ -27,8 +27,9 @@ from holdfast.store.base import (
     StateWrite,
     Suspend,
 )
+from holdfast.store.rows import run_row
 from holdfast.store.sqlite_lanes import Db
-from holdfast.store.sqlite_rows import SQL, Row, entry_values, run_row
+from holdfast.store.sqlite_rows import SQL, Row, entry_values
 from holdfast.types import Entry, Kind, MailKind, NewRun, RunKey, RunRow, Status
 
 _TAIL, _TAILS, _INSERT_ENTRY = SQL["tail"], SQL["tails"], SQL["insert_entry"]

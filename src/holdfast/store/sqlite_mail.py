@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from holdfast.clock import Micros
 from holdfast.errors import AlreadyEnded, AlreadyResolved, UnknownRun
 from holdfast.store import sqlite_sessions
+from holdfast.store.rows import STATUSES
+from holdfast.store.rows import mail as mail_row
 from holdfast.store.sqlite_lanes import Db
-from holdfast.store.sqlite_rows import SQL, STATUSES, Row
-from holdfast.store.sqlite_rows import mail as mail_row
+from holdfast.store.sqlite_rows import SQL, Row
 from holdfast.types import HALTED, Mail, MailKind, RunId, RunKey, Status
 
 _ONCE = frozenset({MailKind.CANCEL, MailKind.PAUSE})

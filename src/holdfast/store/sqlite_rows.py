@@ -1,61 +1,15 @@
-"""Rows of SQLite's tables as the dataclasses that every layer shares, and the queries by name.
-
-Enums are looked up in dictionaries and bound as plain strings: both are several times faster than
-letting `enum` and `sqlite3` convert, and a journal has many rows.
-"""
+"""SQLite's queries by name, and an entry as it binds it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from holdfast.store import queries
-from holdfast.types import Entry, Kind, Mail, MailKind, PromiseRow, RunRow, Status
+from holdfast.types import Entry
 
 SQL = queries.load("sqlite")
 
-STATUSES = {status.value: status for status in Status}
-KINDS = {kind.value: kind for kind in Kind}
-MAIL_KINDS = {kind.value: kind for kind in MailKind}
-
 Row = tuple[Any, ...]
-
-
-def run_row(row: Row) -> RunRow:
-    """A RunRow from RUN_COLUMNS; further columns of the query are left alone."""
-    return RunRow(
-        key=row[0],
-        id=row[1],
-        workflow=row[2],
-        version=row[3],
-        queue=row[4],
-        priority=row[5],
-        status=STATUSES[row[6]],
-        epoch=row[7],
-        owner=row[8],
-        incarnation=row[9],
-        generation=row[10],
-        input=row[11],
-        digest=row[12],
-        output=row[13],
-        created_at=row[14],
-        updated_at=row[15],
-        ended_at=row[16],
-        ready_at=row[17],
-        deadline_at=row[18],
-        session=row[19],
-        while_waiting=row[20],
-        parent=row[21],
-        parent_step=row[22],
-        options=row[23],
-        strikes=row[24],
-        resumes=row[25],
-        reason=row[26],
-    )
-
-
-def entry(row: Row) -> Entry:
-    seq, kind, key, at, epoch, position, attempt, failed, *rest = row
-    return Entry(seq, KINDS[kind], key, at, epoch, position, attempt, failed != 0, *rest)
 
 
 def entry_values(run: int, epoch: int, entry: Entry) -> Row:
@@ -77,13 +31,3 @@ def entry_values(run: int, epoch: int, entry: Entry) -> Row:
         entry.due_at,
         entry.mail,
     )
-
-
-def mail(row: Row) -> Mail:
-    id, run, kind, name, payload, at, failed = row
-    return Mail(id, run, MAIL_KINDS[kind], name, payload, at, failed != 0)
-
-
-def promise(row: Row) -> PromiseRow:
-    run, name, key, kind, type, prompt, created_at, resolved = row
-    return PromiseRow(run, name, key, kind, type, prompt, created_at, resolved != 0)

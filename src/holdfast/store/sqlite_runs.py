@@ -9,11 +9,12 @@ from holdfast.clock import Micros
 from holdfast.errors import NotResumable, UnknownRun
 from holdfast.store import sqlite_sessions
 from holdfast.store.base import Started
+from holdfast.store.rows import entry as entry_row
+from holdfast.store.rows import promise as promise_row
+from holdfast.store.rows import run_row
 from holdfast.store.sqlite_commit import insert_run
 from holdfast.store.sqlite_lanes import Db
-from holdfast.store.sqlite_rows import SQL, run_row
-from holdfast.store.sqlite_rows import entry as entry_row
-from holdfast.store.sqlite_rows import promise as promise_row
+from holdfast.store.sqlite_rows import SQL
 from holdfast.types import (
     ENDED,
     HALTED,

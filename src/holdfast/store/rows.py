@@ -1,0 +1,66 @@
+"""Rows of the tables as the dataclasses that every layer shares: the same for every store.
+
+Enums are looked up in dictionaries and bound as plain strings: both are several times faster than
+letting `enum` and the drivers convert, and a journal has many rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from holdfast.types import Entry, Kind, Mail, MailKind, PromiseRow, RunRow, Status
+
+STATUSES = {status.value: status for status in Status}
+KINDS = {kind.value: kind for kind in Kind}
+MAIL_KINDS = {kind.value: kind for kind in MailKind}
+
+Row = Any
+"""Whatever the driver gives: something that is indexed and unpacked like a tuple."""
+
+
+def run_row(row: Row) -> RunRow:
+    """A RunRow from RUN_COLUMNS; further columns of the query are left alone."""
+    return RunRow(
+        key=row[0],
+        id=row[1],
+        workflow=row[2],
+        version=row[3],
+        queue=row[4],
+        priority=row[5],
+        status=STATUSES[row[6]],
+        epoch=row[7],
+        owner=row[8],
+        incarnation=row[9],
+        generation=row[10],
+        input=row[11],
+        digest=row[12],
+        output=row[13],
+        created_at=row[14],
+        updated_at=row[15],
+        ended_at=row[16],
+        ready_at=row[17],
+        deadline_at=row[18],
+        session=row[19],
+        while_waiting=row[20],
+        parent=row[21],
+        parent_step=row[22],
+        options=row[23],
+        strikes=row[24],
+        resumes=row[25],
+        reason=row[26],
+    )
+
+
+def entry(row: Row) -> Entry:
+    seq, kind, key, at, epoch, position, attempt, failed, *rest = row
+    return Entry(seq, KINDS[kind], key, at, epoch, position, attempt, failed != 0, *rest)
+
+
+def mail(row: Row) -> Mail:
+    id, run, kind, name, payload, at, failed = row
+    return Mail(id, run, MAIL_KINDS[kind], name, payload, at, failed != 0)
+
+
+def promise(row: Row) -> PromiseRow:
+    run, name, key, kind, type, prompt, created_at, resolved = row
+    return PromiseRow(run, name, key, kind, type, prompt, created_at, resolved != 0)
