@@ -195,3 +195,28 @@ async def test_tasks_made_on_the_way_out_are_not_left_behind() -> None:
         await run.resolve("answer", 1)
         assert await env.result(run) == "answered"
     assert env.started == ["/note#0"]
+
+
+async def test_what_comes_for_a_step_that_waits_reaches_it_in_a_run_that_leaves_at_once() -> None:
+    @holdfast.workflow
+    async def answers() -> str:
+        return "child"
+
+    @holdfast.step
+    async def asks_around() -> list[str]:
+        heard = [await holdfast.child(answers)]
+        heard.append(await holdfast.receive(str))
+        heard.append(await holdfast.promise("ok", str))
+        return heard
+
+    @holdfast.workflow
+    async def asks() -> list[str]:
+        return await asks_around()
+
+    async with Environment([asks, answers], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(asks)
+        await env.settle()
+        await run.send("message")
+        await env.settle()
+        await run.resolve("ok", "answer")
+        assert await env.result(run) == ["child", "message", "answer"]

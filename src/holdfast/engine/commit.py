@@ -147,6 +147,8 @@ class Committer:
         elif run.suspending and not outcome.suspended:
             self._need_mail(run)
             run.stay()
+            if run.wants_commit:
+                self.mark(run)  # mail reached a step of it while this was under way
         else:
             run.settled = append.then
             run.evict()

@@ -109,7 +109,8 @@ def only_waits(run: Execution) -> bool:
     durable = {wait.future for wait in run.waits} | run.transparent
     for wait in run.waits:
         frame = wait.claim.scope.frame
-        if frame.arrived or wait.claim.key in frame.asked:
+        has_mail = wait.mail_name is not None and not wait.ready
+        if has_mail or frame.arrived or wait.claim.key in frame.asked:
             return False  # it is about to be delivered, or will be in a moment
         covers = getattr(wait.future, "covers", None)
         if covers is not None:
