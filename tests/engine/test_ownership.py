@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast import Holdfast, Status, WorkerOptions
+from holdfast import Holdfast, Status, StoreUnavailable, WorkerOptions
 from holdfast.store.base import Append, Operation, Outcome, Suspend
 from holdfast.testing import Environment
 from holdfast.testing.kept_store import KeptStore
-from holdfast.types import Kind, MailKind
+from holdfast.types import Kind, Mail, MailKind, RunKey
+from holdfast.worker import worker as worker_module
 
 SECONDS_MAX = 30
 
@@ -212,4 +213,65 @@ async def test_a_run_that_is_woken_before_it_knows_that_it_sleeps_is_not_lost() 
         gate.open.set()
         assert await env.result(run) == "hello"
         assert env.worker.runs == {}
+    await store.discard()
+
+
+async def test_mail_that_reaches_a_step_while_its_run_is_about_to_leave_is_written_down() -> None:
+    class SlowToLetGo(KeptStore):
+        """While a run is on its way out, a message comes and is handed to it."""
+
+        async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+            leaving = [o for o in operations if isinstance(o, Append) and o.then is not None]
+            if leaving and isinstance(leaving[0].then, Suspend) and not posted:
+                posted.append(await self._kept.post("asks", MailKind.MESSAGE, "", b'"hello"', 0))
+                run = env.worker.runs[leaving[0].run]
+                async with asyncio.timeout(SECONDS_MAX):
+                    while run.inbox.seen < posted[0].id:  # noqa: ASYNC110  nobody tells
+                        await asyncio.sleep(0)
+            return await super().commit(operations)
+
+    @holdfast.step
+    async def listens() -> str:
+        return await holdfast.receive(str)
+
+    @holdfast.workflow
+    async def asks() -> str:
+        return await listens()
+
+    posted: list[Mail] = []
+    store = SlowToLetGo()
+    async with Environment([asks], store=store) as env:
+        run = await env.app.with_options(id="asks").start(asks)
+        assert await env.result(run) == "hello"
+        assert posted
+    await store.discard()
+
+
+async def test_mail_that_could_not_be_fetched_is_fetched_at_the_next_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Falters(KeptStore):
+        async def mail(self, runs: Sequence[tuple[RunKey, int]]) -> list[Mail]:
+            if sent and not failed.is_set():
+                failed.set()
+                raise StoreUnavailable("for a moment")
+            return await self._kept.mail(runs)
+
+    @holdfast.workflow
+    async def asks() -> str:
+        return await holdfast.receive(str)
+
+    monkeypatch.setattr(worker_module, "POLL_SECONDS", 1e6)  # no slow look comes to the rescue
+    sent: list[bool] = []
+    failed = asyncio.Event()
+    store = Falters()
+    stays = WorkerOptions(memory_wait=timedelta(days=1))
+    async with Environment([asks], store=store, worker_options=stays) as env:
+        run = await env.start(asks)
+        await env.settle()
+        sent.append(True)
+        await run.send("hello")
+        await asyncio.wait_for(failed.wait(), SECONDS_MAX)
+        env.worker.wake()
+        assert await asyncio.wait_for(run.result(), SECONDS_MAX) == "hello"
     await store.discard()

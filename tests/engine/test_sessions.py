@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import Status, WorkerOptions
 from holdfast.testing import Environment, crash_everywhere
+from holdfast.testing.kept_store import KeptStore
 
 DAY = timedelta(days=1)
 LEAVES_AT_ONCE = WorkerOptions(memory_wait=timedelta(0))
@@ -256,3 +257,191 @@ async def test_what_cannot_be_encoded_does_not_change_the_session() -> None:
         return session.keys()
 
     assert (await crash_everywhere(keeps_a_lock.with_options(session="s"))).result == []
+
+
+# What children write
+
+
+@holdfast.workflow
+async def adds(name: str) -> None:
+    session = holdfast.session()
+    for number in range(2):
+        session.append(f"{name} {number}")
+        await write_down(name)
+    session.set(name, True)
+
+
+@holdfast.workflow
+async def works_beside_its_children() -> tuple[list[str], list[Any]]:
+    async def delegate(name: str) -> None:
+        await holdfast.child(adds, name)
+
+    session = holdfast.session()
+    children = [asyncio.create_task(delegate(name)) for name in "ab"]
+    for number in range(4):
+        session.append(f"parent {number}")
+        session.set("parent", number)
+        await write_down("parent")
+    await asyncio.gather(*children)
+    return session.keys(), sorted(session.messages)
+
+
+BESIDE_THEM = (
+    ["a", "b", "parent"],
+    ["a 0", "a 1", "b 0", "b 1", *(f"parent {number}" for number in range(4))],
+)
+
+
+async def _others_go_on() -> None:
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+@holdfast.workflow
+async def counts_once(text: str) -> int:
+    session = holdfast.session()
+    session.set("n", session.get("n", 0) + 1)
+    session.append(text)
+    await write_down(text)
+    return int(session.get("n"))
+
+
+async def test_a_parent_sees_what_a_child_wrote_and_loses_none_of_it() -> None:
+    @holdfast.workflow
+    async def counts_before_and_after() -> tuple[int, list[Any], bool, int, list[Any]]:
+        session = holdfast.session()
+        session.set("gone", True)
+        session.set("n", session.get("n", 0) + 1)
+        session.append("parent 1")
+        await write_down("before")
+        await holdfast.child(counts_once, "child 1")
+        seen = session.get("n"), session.messages, session.get("gone")
+        session.set("n", session.get("n") + 1)
+        session.delete("gone")
+        session.append("parent 2")
+        await holdfast.child(counts_once, "child 2")
+        session.append("parent 3")
+        return *seen, session.get("n"), session.messages
+
+    workflow = counts_before_and_after.with_options(session="s")
+    report = await crash_everywhere(workflow, workflows=[counts_once])
+    assert report.result == (
+        2,
+        ["parent 1", "child 1"],
+        True,
+        4,
+        ["parent 1", "child 1", "parent 2", "child 2", "parent 3"],
+    )
+
+
+async def test_the_store_has_lost_no_update_of_a_parent_and_its_children() -> None:
+    @holdfast.workflow
+    async def counts_around_a_child() -> int:
+        before = await counts_once.fn("before")
+        await holdfast.child(counts_once, "child")
+        return before + await counts_once.fn("after")
+
+    async with Environment([counts_around_a_child, counts_once]) as env:
+        app = env.app.with_options(session="s")
+        assert await env.result(await app.start(counts_around_a_child)) == 1 + 3
+        assert await env.store.session_state("s") == {"n": b"3"}
+        assert len(await env.store.session_messages("s")) == 3
+
+
+async def test_a_parent_sees_what_a_child_of_its_step_wrote() -> None:
+    @holdfast.step
+    async def delegates() -> int:
+        before = holdfast.session().get("n")
+        await holdfast.child(counts_once, "child")
+        return int(holdfast.session().get("n")) - before
+
+    @holdfast.workflow
+    async def uses_a_tool() -> tuple[int, int, list[Any]]:
+        session = holdfast.session()
+        session.set("n", 10)
+        added = await delegates()
+        session.set("n", session.get("n") + 100)
+        await write_down("done")
+        return added, session.get("n"), session.messages
+
+    workflow = uses_a_tool.with_options(session="s")
+    report = await crash_everywhere(workflow, workflows=[counts_once])
+    assert report.result == (1, 111, ["child"])
+
+
+async def test_a_parent_sees_what_a_grandchild_and_a_failed_child_wrote() -> None:
+    @holdfast.workflow
+    async def fails_after_all() -> None:
+        await holdfast.child(counts_once, "grandchild")
+        session = holdfast.session()
+        session.set("n", session.get("n") + 10)
+        raise ValueError("after all")
+
+    @holdfast.workflow
+    async def delegates() -> int:
+        session = holdfast.session()
+        assert session.get("n") is None
+        with pytest.raises(holdfast.RunFailed):
+            await holdfast.child(fails_after_all)
+        session.set("n", session.get("n") + 100)
+        return int(session.get("n"))
+
+    workflow = delegates.with_options(session="s")
+    report = await crash_everywhere(workflow, workflows=[counts_once, fails_after_all])
+    assert report.result == 111
+
+
+async def test_a_parent_that_writes_beside_its_children_keeps_its_own_and_sees_theirs() -> None:
+    workflow = works_beside_its_children.with_options(session="s")
+    report = await crash_everywhere(workflow, workflows=[adds])
+    assert report.result == BESIDE_THEM
+
+
+async def test_changes_made_while_the_session_is_read_are_neither_lost_nor_seen_twice() -> None:
+    class TakesTurns(KeptStore):
+        """Others go on while it reads, as with a database that is elsewhere."""
+
+        async def session_messages(self, session: str, *, after: int = 0) -> Any:
+            found = await self._kept.session_messages(session, after=after)
+            await _others_go_on()
+            return found
+
+        async def session_state(self, session: str) -> Any:
+            await _others_go_on()
+            return await self._kept.session_state(session)
+
+    store = TakesTurns()
+    async with Environment([works_beside_its_children, adds], store=store) as env:
+        run = await env.app.with_options(session="s").start(works_beside_its_children)
+        assert await env.result(run) == BESIDE_THEM
+    await store.discard()
+
+
+async def test_a_session_is_the_same_after_a_snapshot() -> None:
+    @holdfast.workflow
+    async def counts_on() -> tuple[int, list[Any]]:
+        session = holdfast.session()
+        for turn in range(holdfast.recovered(int) or 0, 3):
+            session.set("n", session.get("n", 0) + 1)
+            session.append(turn)
+            await holdfast.child(counts_once, "child")
+            holdfast.stash(turn + 1)
+        await write_down("done")
+        return session.get("n"), session.messages
+
+    workflow = counts_on.with_options(session="s")
+    report = await crash_everywhere(workflow, workflows=[counts_once])
+    assert report.result == (6, [0, "child", 1, "child", 2, "child"])
+
+
+async def test_a_def_workflow_sees_what_its_child_wrote() -> None:
+    @holdfast.workflow
+    def counts() -> int:
+        session = holdfast.session()
+        session.set("n", 1)
+        holdfast.child(counts_once, "child").result()
+        session.set("n", session.get("n") + 1)
+        return int(session.get("n"))
+
+    workflow = counts.with_options(session="s")
+    assert (await crash_everywhere(workflow, workflows=[counts_once])).result == 3

@@ -39,7 +39,7 @@ async def replay(
         # Nothing else can run and this is next: it is delivered by simply going on.
         frame.order.popleft()
         if frame.is_root:
-            run.pass_time(entry.at)
+            run.delivered_again(entry)
         return decode(entry)
     if not frame.is_root and (not frame.order or entry not in frame.order):
         return decode(entry)  # the body went another way than on record, and now asks for it

@@ -23,8 +23,9 @@ from holdfast.engine.frame import Frame, Receiver, Wait
 from holdfast.engine.host import Host
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
+from holdfast.engine.session_view import SessionView
 from holdfast.errors import DeadlineExceeded, Diverged, Suspended
-from holdfast.store.base import Append, ContinueAs, End, MessageWrite, StateWrite, Suspend
+from holdfast.store.base import Append, ContinueAs, End, Suspend
 from holdfast.types import Entry, Kind, PromiseRow, RunRow, Status
 
 if TYPE_CHECKING:
@@ -60,9 +61,7 @@ class Execution:
         self.transparent: set[Any] = set()  # futures that stand for what others of the run wait for
         self.promises: dict[str, str] = {}  # name: key
         self.new_promises: list[PromiseRow] = []
-        self.session_data: tuple[dict[str, bytes], list[bytes]] = ({}, [])
-        self.session_writes: list[tuple[Entry, StateWrite | MessageWrite]] = []
-        self.session: Any = None  # see session.py
+        self.session = SessionView(self, row.session) if row.session is not None else None
         self.sync_body = False  # the workflow is a `def`: its body has a thread
         self.portal_task: asyncio.Task[Any] | None = None  # what that thread is blocked in
         self.cancel_pending = False
@@ -245,6 +244,8 @@ class Execution:
     def append(self, entry: Entry) -> None:
         if self.closed:
             raise Suspended
+        if self.session is not None and self.session.has_news:
+            self.session.show_news(entry)
         self.journal.append(entry)
         if not self.dirty:
             self.host.mark(self)
@@ -257,6 +258,12 @@ class Execution:
     def tick(self) -> Micros:
         """The time now, never earlier than what the run has seen already."""
         return max(self.now, self.host.clock.now())
+
+    def delivered_again(self, entry: Entry) -> None:
+        """The body gets a recorded completion."""
+        self.pass_time(entry.at)
+        if self.session is not None:
+            self.session.replay(entry)
 
     def pass_time(self, at: Micros) -> None:
         if at > self.now:
@@ -271,11 +278,8 @@ class Execution:
         append = Append(self.row.key, self.row.epoch, entries, self.tick() if then else 0, then)
         if self.new_promises:
             append.promises, self.new_promises = self.new_promises, []
-        if self.session_writes:
-            # Each goes down with its own entry, also when a batch had no room for all.
-            writes, last = self.session_writes, self.journal.durable_seq + len(entries)
-            append.session = [write for entry, write in writes if entry.seq <= last]
-            self.session_writes = writes[len(append.session) :]
+        if self.session is not None and self.session.unsent:
+            append.session = self.session.take(self.journal.durable_seq + len(entries))
         return append, len(entries)
 
     @property
@@ -285,9 +289,7 @@ class Execution:
 
     @property
     def wants_commit(self) -> bool:
-        return bool(
-            self.journal.has_pending or self.then or self.new_promises or self.session_writes
-        )
+        return bool(self.journal.has_pending or self.then or self.new_promises)
 
     def announce(self, promise: PromiseRow) -> None:
         """Makes a promise known outside, so that it can be listed and answers can be checked."""
@@ -315,7 +317,7 @@ class Execution:
         return True
 
     def stay(self) -> None:
-        """The store refused to suspend the run, because mail had come: it goes on in memory."""
+        """The store refused to suspend the run: mail had come. It goes on in memory."""
         self.suspending = False
         self.then = None
         self.inbox.due = True
@@ -328,8 +330,7 @@ class Execution:
         self.host.rested(self)
 
     def reconsider(self) -> None:
-        """Something began to wait: perhaps now the whole run does. Asked outside of its own
-        handles."""
+        """Something began to wait, perhaps now the whole run. Asked outside of its own handles."""
         self.host.hooks.soon(rest.consider, self)
 
     def starved(self) -> None:

@@ -207,7 +207,7 @@ class Frame:
         order.popleft()
         del self.asked[entry.key]
         if self.is_root:
-            self.run.pass_time(entry.at)
+            self.run.delivered_again(entry)
         wait.deliver(entry)
         return True
 

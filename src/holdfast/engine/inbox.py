@@ -49,6 +49,9 @@ class Inbox:
         if self._deadline is not None:
             self._deadline.cancel()
 
+    def is_news_of_a_child(self, mail: Mail) -> bool:
+        return mail.kind is MailKind.CHILD and mail.id not in self._run.journal.delivered_mail
+
     def receive(self, mail: Mail) -> None:
         run = self._run
         self.seen = max(self.seen, mail.id)

@@ -40,6 +40,8 @@ def _stash(where: Scope, value: object) -> None:
     output = codec.encode(value, what=f"the stash of run {run.row.id!r}", loose=False)
     run.note(Kind.STASH, "", output=output)
     run.journal.turn_page(output)
+    if run.session is not None:
+        run.session.turn_page()
     where.restart(chapter_path(run.journal.chapter))
 
 

@@ -244,9 +244,10 @@ class Store(Protocol):
 
     async def session_state(self, session: str) -> dict[str, bytes]: ...
 
-    async def session_messages(
-        self, session: str, *, after: int = 0
-    ) -> list[tuple[int, bytes]]: ...
+    async def session_messages(self, session: str, *, after: int = 0) -> list[tuple[int, bytes]]:
+        """The messages with ids above `after`, by id. Ids rise in the order in which they become
+        visible: what was read once stays the beginning of the list, whoever writes beside it."""
+        ...
 
     # Workers
 

@@ -228,10 +228,6 @@ class Worker:
         host.begin(workflow, payload)
         return host.ended
 
-    async def _read_session(self, session: str) -> tuple[dict[str, bytes], list[bytes]]:
-        messages = await self.store.session_messages(session)
-        return await self.store.session_state(session), [payload for _, payload in messages]
-
     async def start(self, new: NewRun) -> Started:
         """Accepts a run, and executes it right here if there is room."""
         here = self._room() > 0 and new.workflow in self._names and not self._draining
@@ -305,7 +301,7 @@ class Worker:
             await self._reaper.look()
         if self._mail_wanted and self.runs:
             self._mail_wanted = False
-            await self._fetch_mail()
+            await self._fetch_mail([(r.row.key, r.inbox.seen) for r in self.runs.values()])
         while not self._draining and (room := self._room()) > 0 and self.lease_holds():
             claimed = await self.store.claim(
                 self.id, self._names, self.clock.now(), min(room, CLAIM_MAX), alone=not self.runs
@@ -327,19 +323,15 @@ class Worker:
                 await self._execute(row, entries)
         finally:
             self._opening.clear()
-        fresh = [(c.row.key, 0) for c in claimed]
-        for mail in await self.store.mail(fresh):
-            run = self.runs.get(mail.run)
-            if run is not None:
-                run.inbox.receive(mail)
+        await self._fetch_mail([(c.row.key, 0) for c in claimed])
 
     async def _execute(self, row: RunRow, entries: list[Entry]) -> None:
         if self._draining:
             return  # it was claimed a moment too late; leaving the store hands it back
         run = Execution(row, entries, self._workflows[row.workflow], self)
         self.runs[row.key] = run
-        if row.session is not None:
-            run.session_data = await self._read_session(row.session)
+        if run.session is not None:
+            await run.session.read(self.store)
             if run.closed:
                 return  # meanwhile it was handed back or lost
         if run.replayed_steps and not any(e.key == self.id for e in entries[:-1]):
@@ -349,12 +341,19 @@ class Worker:
         except Exception as error:
             run.fail(error)
 
-    async def _fetch_mail(self) -> None:
-        wanted = [(run.row.key, run.inbox.seen) for run in self.runs.values()]
-        for mail in await self.store.mail(wanted):
-            run = self.runs.get(mail.run)
-            if run is not None:
+    async def _fetch_mail(self, wanted: list[tuple[RunKey, int]]) -> None:
+        """Gives these runs their mail that came after the id with each."""
+        try:
+            for mail in await self.store.mail(wanted):
+                run = self.runs.get(mail.run)
+                if run is None:
+                    continue
+                if run.session is not None and run.inbox.is_news_of_a_child(mail):
+                    await run.session.read_again(self.store)
                 run.inbox.receive(mail)
+        except BaseException:
+            self._mail_wanted = True  # or what was not handed out would wait for the next ring
+            raise
 
     async def _arm_alarm(self) -> None:
         if self._alarm is not None:

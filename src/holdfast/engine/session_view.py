@@ -1,0 +1,195 @@
+"""What a run sees of its session, and when that changes.
+
+A run reads its session when it is claimed, and again each time a child of it has ended: a child may
+share the session and have written to it. The workflow's body sees what was read at journaled places
+only, so that it sees the same on replay: when it first asks for the session, and at the first
+completion after a further reading. The note of the latter is the entry right before the completion;
+a crash may part the two, and then the note counts for nothing.
+
+Messages are never changed, so of them only their number is noted. What strangers write while a run
+has released its session is seen by chance, along with what its children wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from holdfast import codec
+from holdfast.engine.context import Claim, enclosing_step
+from holdfast.errors import StoreError, Suspended
+from holdfast.store.base import MessageWrite, StateWrite, Store
+from holdfast.types import COMPLETIONS, Entry, Kind
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
+
+Change = StateWrite | MessageWrite
+
+OPENED = "/session"
+READINGS_MAX = 20
+"""How often a session is read again because its own run changed it meanwhile."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """A session's state and messages, decoded."""
+
+    state: dict[str, Any]
+    encoded: dict[str, bytes]  # the same
+    stored: list[Any]  # the messages that were read from the store
+    own: list[Any]  # and those that the run has added since
+
+
+class SessionView:
+    def __init__(self, run: Execution, name: str) -> None:
+        self.name = name
+        self.unsent: list[tuple[Entry, Change]] = []  # the run's own changes, each with its entry
+        self.seen: Seen | None = None  # None: the body has not asked yet
+        self.has_news = False  # the store's data was read again, and the body has not seen it
+        self._run = run
+        self._what = f"session {name!r}"
+        # What the store holds once everything that the run has sequenced is written.
+        self._state: dict[str, bytes] = {}
+        self._messages: list[bytes] = []
+        self._own: list[bytes] = []  # messages of the run since the last reading
+        self._newest = 0  # the id of the last of `_messages`
+        self._changed_at = 0  # the sequence number of the run's last change
+
+    # Reading the store
+
+    async def read(self, store: Store) -> None:
+        """Reads the session, with every change of the run's own in it."""
+        for _ in range(READINGS_MAX):
+            if self._run.closed:
+                return
+            before = self._changed_at
+            try:
+                await self._run.barrier(before)
+            except Suspended:
+                return
+            state = await store.session_state(self.name)
+            messages = await store.session_messages(self.name, after=self._newest)
+            if self._changed_at != before:
+                continue  # whether that is in what was read cannot be known
+            self._state, self._own = state, []
+            self._messages += [payload for _, payload in messages]
+            if messages:
+                self._newest = messages[-1][0]
+            return
+        raise StoreError(f"{self._what} changes faster than it can be read; trying again")
+
+    async def read_again(self, store: Store) -> None:
+        """A child has ended, and may have written to the session."""
+        await self.read(store)
+        self.has_news = True
+
+    def look(self) -> Seen:
+        """The session as it is now, for the body of a step, which is not replayed."""
+        if self.seen is not None and not self.has_news:
+            return self.seen
+        return self._decoded(self._state, [*self._messages, *self._own])
+
+    def _decoded(self, state: dict[str, bytes], messages: list[bytes]) -> Seen:
+        values = {key: self._decode(value) for key, value in state.items()}
+        return Seen(values, dict(state), [self._decode(one) for one in messages], [])
+
+    def _decode(self, payload: bytes) -> Any:
+        return codec.decode(payload, what=self._what)
+
+    # What the body sees
+
+    def open(self) -> Seen:
+        if self.seen is None:
+            entry = self._run.journal.logs[""].values.get(OPENED)
+            if entry is None:
+                self.has_news = False
+                entry = self._note(OPENED, (self._state, len(self._messages)))
+            state, count = codec.decode(entry.output or b"null", what=self._what)
+            self.seen = self._decoded(state, self._messages[:count])
+        return self.seen
+
+    def _note(self, key: str, value: object) -> Entry:
+        return self._run.note(Kind.VALUE, key, output=codec.encode(value, what=self._what))
+
+    def show_news(self, entry: Entry) -> None:
+        """An entry is about to be journaled: if it is a completion of the body's, the body sees
+        what was read last from then on."""
+        if entry.kind not in COMPLETIONS or enclosing_step(entry.key):
+            return
+        self.has_news = False
+        if self.seen is not None:
+            news, count = self._news(self.seen), len(self._messages)
+            if news or count > len(self.seen.stored):
+                self._note(OPENED + entry.key, (news, count, len(self._own)))
+                self._show(self.seen, news, count, len(self._own))
+
+    def _news(self, seen: Seen) -> dict[str, bytes | None]:
+        """What has changed in the state; None: it is gone."""
+        news: dict[str, bytes | None] = {
+            key: value for key, value in self._state.items() if seen.encoded.get(key) != value
+        }
+        news.update((key, None) for key in seen.encoded if key not in self._state)
+        return news
+
+    def replay(self, completion: Entry) -> None:
+        """The same, as it was recorded."""
+        noted = self._run.journal.logs[""].values.get(OPENED + completion.key)
+        if noted is not None and noted.seq == completion.seq - 1:
+            self._show(self.open(), *codec.decode(noted.output or b"null", what=self._what))
+
+    def _show(self, seen: Seen, news: dict[str, bytes | None], count: int, own: int) -> None:
+        """`count` messages are the store's by now, and the last `own` of the run's follow them."""
+        for key, value in news.items():
+            if value is None:
+                seen.state.pop(key, None)
+                seen.encoded.pop(key, None)
+            else:
+                seen.state[key], seen.encoded[key] = self._decode(value), value
+        seen.stored += [self._decode(one) for one in self._messages[len(seen.stored) : count]]
+        seen.own = seen.own[len(seen.own) - own :]
+
+    def turn_page(self) -> None:
+        """A snapshot was taken, and the journal before it is forgotten: what the body sees is noted
+        anew."""
+        seen = self.seen
+        if seen is None:
+            return
+        if self.has_news:
+            self.has_news = False
+            self._show(seen, self._news(seen), len(self._messages), len(self._own))
+        seen.stored += seen.own
+        seen.own = []
+        self._note(OPENED, (seen.encoded, len(seen.stored)))
+
+    # Changes of the run's own
+
+    def change(self, claim: Claim, change: Change, value: Any) -> None:
+        """Journals a change, unless it is on record, and shows it to the body."""
+        seen = self.open()
+        if self._run.journal.find_value(claim) is None:
+            entry = self._run.note(Kind.STATE, claim.key, position=claim.position)
+            self._changed_at = entry.seq
+            self.unsent.append((entry, change))
+            self._apply(change)
+        if isinstance(change, MessageWrite):
+            seen.own.append(value)
+        elif change.value is None:
+            seen.state.pop(change.key, None)
+            seen.encoded.pop(change.key, None)
+        else:
+            seen.state[change.key], seen.encoded[change.key] = value, change.value
+
+    def _apply(self, change: Change) -> None:
+        if isinstance(change, MessageWrite):
+            self._own.append(change.payload)
+        elif change.value is None:
+            self._state.pop(change.key, None)
+        else:
+            self._state[change.key] = change.value
+
+    def take(self, last: int) -> list[Change]:
+        """What goes down with the entries up to `last`: each change with its own entry."""
+        taken = [change for entry, change in self.unsent if entry.seq <= last]
+        del self.unsent[: len(taken)]
+        return taken
