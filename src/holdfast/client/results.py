@@ -7,11 +7,16 @@ behind it.
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import logging
 import random
+from collections.abc import Iterable
 
 from holdfast.errors import NotOpen, StoreError, UnknownRun
 from holdfast.store.base import Store
 from holdfast.types import ENDED, RunId, RunRow, Status
+
+log = logging.getLogger("holdfast")
 
 POLL_SECONDS = 1.0
 LOOK_SECONDS_EACH = 20e-6
@@ -21,49 +26,55 @@ SETTLED = ENDED | {Status.PARKED, Status.QUARANTINED}
 class Results:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._waiting: dict[RunId, asyncio.Future[RunRow]] = {}
+        self._waiting: dict[RunId, set[asyncio.Future[RunRow]]] = {}
         self._bell = asyncio.Event()
         self._unlisten = store.listen(self._bell.set)
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     def close(self) -> None:
+        self._closed = True
         self._unlisten()
         if self._task is not None:
             self._task.cancel()
-        for future in self._waiting.values():
-            if not future.done():
-                future.set_exception(NotOpen("the app was closed while a result was awaited"))
-                future.exception()
-        self._waiting.clear()
+        for futures in self._waiting.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(NotOpen("the app was closed while a result was awaited"))
+                    future.exception()
 
     async def wait(self, run: RunId) -> RunRow:
         """The row of the run once it has ended, or been parked or quarantined."""
-        future = self._waiting.get(run)
-        if future is None:
-            future = self._waiting[run] = asyncio.get_running_loop().create_future()
+        if self._closed:
+            raise NotOpen
+        future: asyncio.Future[RunRow] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.setdefault(run, set())
+        waiting.add(future)
+        try:
+            # We are on the list before the first look, so that an end which comes while we look is
+            # told to us; one that came before is what we see.
             found = await self._store.get(run)
-            if found is None:
-                self._waiting.pop(run, None)
-                future.cancel()
-                raise UnknownRun(f"there is no run {run!r}")
-            if found.status in SETTLED:
-                self._settle(found)
-            if self._task is None:
-                self._task = asyncio.get_running_loop().create_task(self._watch())
-        return await asyncio.shield(future)
+            if not future.done():
+                if found is None:
+                    raise UnknownRun(f"there is no run {run!r}")
+                if found.status in SETTLED:
+                    return found
+                self._watch_from_now_on()
+            return await future
+        finally:
+            waiting.discard(future)
+            if not waiting and self._waiting.get(run) is waiting:
+                del self._waiting[run]
 
     def settled_here(self, row: RunRow) -> None:
-        self._settle(row)
+        _tell(self._waiting.get(row.id, ()), row)
 
-    def _settle(self, row: RunRow) -> None:
-        future = self._waiting.pop(row.id, None)
-        if future is not None and not future.done():
-            future.set_result(row)
-
-    async def _look(self) -> None:
-        if self._waiting:
-            for row in await self._store.settled(list(self._waiting)):
-                self._settle(row)
+    def _watch_from_now_on(self) -> None:
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            self._task = contextvars.Context().run(
+                lambda: loop.create_task(self._watch(), name="holdfast-results")
+            )
 
     async def _watch(self) -> None:
         while True:
@@ -79,3 +90,18 @@ class Results:
                 await self._look()
             except StoreError:
                 continue  # the next look may work; whoever waits goes on waiting
+            except Exception:
+                log.exception("the look for results failed, trying again")
+
+    async def _look(self) -> None:
+        # Who comes during the look has looked later: what it finds may be old news by then.
+        asking = {run: list(futures) for run, futures in self._waiting.items()}
+        if asking:
+            for row in await self._store.settled(list(asking)):
+                _tell(asking.get(row.id, ()), row)
+
+
+def _tell(futures: Iterable[asyncio.Future[RunRow]], row: RunRow) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_result(row)
