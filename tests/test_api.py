@@ -46,12 +46,14 @@ StoreUnavailable
 Suspended
 SystemClock
 Terminal
+TooDeep
 UnknownPromise
 UnknownRun
 UnknownWorkflow
 Unsupported
 WorkerOptions
 Workflow
+WrongEventLoop
 approval
 child
 continue_as

@@ -47,10 +47,12 @@ from holdfast.errors import (
     StoreUnavailable,
     Suspended,
     Terminal,
+    TooDeep,
     UnknownPromise,
     UnknownRun,
     UnknownWorkflow,
     Unsupported,
+    WrongEventLoop,
 )
 from holdfast.retry import Retry
 from holdfast.types import RunFilter, Status
@@ -98,12 +100,14 @@ __all__ = [
     "Suspended",
     "SystemClock",
     "Terminal",
+    "TooDeep",
     "UnknownPromise",
     "UnknownRun",
     "UnknownWorkflow",
     "Unsupported",
     "WorkerOptions",
     "Workflow",
+    "WrongEventLoop",
     "approval",
     "child",
     "continue_as",

@@ -4,7 +4,8 @@
     ├── Terminal                  raised by users' steps and by Holdfast: never retried
     │   ├── NotEncodable          a value cannot be written to the journal
     │   ├── NotDecodable          a recorded value does not fit the type it is read as
-    │   └── PayloadTooLarge
+    │   ├── PayloadTooLarge
+    │   └── TooDeep               too many steps or calls within one another
     ├── Diverged                  the code asked for something else than the journal holds
     ├── BodySpins                 the workflow's body never comes to rest
     ├── NotInRun                  a durable call whose run got lost on the way
@@ -21,7 +22,7 @@
     │   ├── UnknownWorkflow, UnknownRun, UnknownPromise
     │   ├── BadArguments, BadValue, IdReused
     │   ├── AlreadyResolved, AlreadyEnded, NotResumable, SessionBusy
-    │   └── NotOpen
+    │   └── NotOpen, WrongEventLoop
     └── StoreError
         ├── LeaseLost             another worker owns the run now
         ├── StoreUnavailable      locked, full, read-only or out of reach
@@ -64,6 +65,10 @@ class NotDecodable(Terminal):
 
 class PayloadTooLarge(Terminal):
     """A value is larger than a journal entry may be."""
+
+
+class TooDeep(Terminal, RecursionError):
+    """A durable call has too many steps, or calls of Python functions, around it."""
 
 
 class Diverged(HoldfastError):
@@ -164,6 +169,10 @@ class SessionBusy(RequestError):
 
 class NotOpen(RequestError):
     """The app is not open: use `async with app:` or `await app.open()`."""
+
+
+class WrongEventLoop(RequestError):
+    """The app was opened on another event loop."""
 
 
 class StoreError(HoldfastError):

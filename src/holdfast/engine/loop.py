@@ -24,6 +24,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.engine.context import Scope, current, scope
+from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.errors import Suspended
 
 if TYPE_CHECKING:
@@ -149,7 +150,12 @@ class LoopHooks:
         if where is None:
             return self._call_soon(callback, *args, context=context)
         handle = CountedHandle(self, where.frame, callback, args)
-        handle._handle = self._call_soon(handle, context=context)
+        try:
+            handle._handle = self._call_soon(handle, context=context)
+        except BaseException:  # of Python's recursion limit: without a call, so that it comes here
+            where.frame.ready -= 1
+            where.frame.run.ready_inside -= bool(where.frame.key)
+            raise
         return handle
 
     def _hook_call_later(
@@ -230,6 +236,7 @@ class LoopHooks:
         where = current.get()
         if where is None:
             return make(loop, coro, **kwargs)
+        refuse_if_too_deep("create_task()")
         own = where.branch(task_name(coro))
         given: contextvars.Context | None = kwargs.get("context")
         if given is not None:

@@ -23,6 +23,7 @@ from holdfast import codec
 from holdfast.engine import hosts
 from holdfast.engine.attempt import Attempt, is_async_function, replay
 from holdfast.engine.context import Claim, printable, scope
+from holdfast.engine.depth import refuse_if_nested_too_deep, refuse_if_too_deep
 from holdfast.engine.thread import InThread, portal
 from holdfast.errors import NotInRun, StepOnEventLoop, Suspended
 from holdfast.retry import Retry
@@ -137,6 +138,9 @@ class Step:
         run = frame.run
         if run.closed:
             raise Suspended
+        refuse_if_too_deep(self.name)
+        if frame.key:
+            refuse_if_nested_too_deep(frame.key, self.name)
         if asyncio.get_running_loop() is not run.loop:
             raise NotInRun(
                 f"step {self.name!r} was awaited on another event loop than its run's: "

@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine.context import Scope, current, enter_submission, leave_submission
+from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.frame import Wait
 from holdfast.engine.loop import task_name
 from holdfast.engine.rest import consume
@@ -142,6 +143,7 @@ def submit(
     run = where.frame.run
     if run.closed:
         raise Suspended
+    refuse_if_too_deep("a thread")
     hooks = run.host.hooks
     func, args, kwargs = _unwrapped(func, args)
     step = getattr(func, "__holdfast_step__", None)

@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.clock import Micros, to_datetime, to_micros
 from holdfast.engine.context import Claim, Scope
+from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.execution import Execution
 from holdfast.engine.frame import Wait
 from holdfast.engine.thread import portal, submit
@@ -177,6 +178,7 @@ class BodyTimers:
         run = where.frame.run
         if run.closed:
             raise Suspended
+        refuse_if_too_deep("a timer")
         timer = LoopTimer(run, callback, args, context, when)
         timer.arm(where, run.now + max(0, round(min(delay_seconds, 1e9) * 1e6)))
         return timer

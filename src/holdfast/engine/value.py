@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from holdfast import codec
 from holdfast.clock import to_datetime
 from holdfast.engine.context import Claim, Scope, scope
+from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.thread import portal
 from holdfast.errors import Suspended
 from holdfast.types import Kind
@@ -49,6 +50,7 @@ def remembered(name: str, make: Callable[[], T], annotation: Any = None) -> T:
     where = scope()
     if where is None:
         return make()
+    refuse_if_too_deep(name)
     claim = where.claim(name)
     if asyncio._get_running_loop() is where.frame.run.loop:
         return remembered_as(where, claim, make, annotation)

@@ -14,6 +14,7 @@ from holdfast import codec
 from holdfast.clock import Micros
 from holdfast.engine.attempt import replay
 from holdfast.engine.context import Claim, Scope, scope
+from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Wait
 from holdfast.engine.thread import portal
@@ -27,6 +28,7 @@ def required_scope(what: str) -> Scope:
     where = scope()
     if where is None:
         raise NotInRun(f"{what} waits durably, which only a run can: call it inside a workflow")
+    refuse_if_too_deep(what)
     return where
 
 
@@ -62,6 +64,7 @@ async def external(
     run = frame.run
     if run.closed:
         raise Suspended
+    refuse_if_too_deep(claim.name)
     recorded = run.journal.find(claim, kind)
     if recorded is not None:
         return await replay(run, frame, claim, recorded, decode)
