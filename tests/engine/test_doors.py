@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,3 +65,43 @@ async def test_a_run_without_durability_gives_the_same_result_and_leaves_no_jour
         run = await env.app.with_options(durability="none").start(works, 7)
         assert await run.result() == 7
         assert await env.app.list() == []
+
+
+async def test_a_call_on_another_event_loop_is_refused_by_name_and_changes_nothing() -> None:
+    async with Environment([works]) as env:
+        run = await env.start(works, 8)
+        calls: list[Callable[[], Coroutine[Any, Any, object]]] = [
+            lambda: env.app.start(works, 9),
+            lambda: env.app.list(),
+            lambda: env.app.with_options(id="x").start(works, 9),
+            lambda: run.result(),
+            lambda: run.cancel(),
+            lambda: env.app.close(),
+        ]
+        for call in calls:
+            with pytest.raises(holdfast.WrongEventLoop, match="run_coroutine_threadsafe"):
+                await asyncio.to_thread(_run_elsewhere, call)
+        loop = asyncio.get_running_loop()
+
+        def there() -> int:
+            start = asyncio.run_coroutine_threadsafe(env.app.start(works, 9), loop)
+            return asyncio.run_coroutine_threadsafe(start.result(20).result(), loop).result(20)
+
+        assert await asyncio.to_thread(there) == 9
+        assert await run.result() == 8
+        assert len(await env.app.list()) == 2
+
+
+def _run_elsewhere(call: Callable[[], Coroutine[Any, Any, object]]) -> None:
+    asyncio.run(call())
+
+
+def test_an_app_whose_event_loop_is_gone_says_so() -> None:
+    app = Holdfast("sqlite://:memory:", workflows=[works], worker=False)
+
+    async def forgets_to_close() -> None:
+        await app.open()
+
+    asyncio.run(forgets_to_close())
+    with pytest.raises(holdfast.WrongEventLoop, match="is closed"):
+        asyncio.run(app.list())

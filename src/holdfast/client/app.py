@@ -1,12 +1,13 @@
 """The app: what users open, start runs with, and ask about them.
 
 An app is a client of its store and, unless told otherwise, a worker too. Nothing is opened before
-`open()`, so that servers which fork after import are safe. It is not thread-safe: use it on the
-loop that opened it, or through `sync()`.
+`open()`, so that servers which fork after import are safe. It belongs to the event loop that opened
+it: on another one, every call is a WrongEventLoop.
 """
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import copy
 import types
@@ -39,6 +40,7 @@ from holdfast.errors import (
     UnknownPromise,
     UnknownRun,
     UnknownWorkflow,
+    WrongEventLoop,
 )
 from holdfast.store import open_store
 from holdfast.store.base import Start, Started, Store
@@ -100,6 +102,7 @@ class Holdfast:
         if parts.store is not None:
             raise NotOpen("the app is open already")
         store = parts.store = self._given_store or open_store(self.url)
+        parts.loop = asyncio.get_running_loop()
         try:
             await store.open()
             parts.results = Results(store)
@@ -118,6 +121,7 @@ class Holdfast:
 
     async def close(self, *, grace: timedelta | None = None) -> None:
         parts = self._parts
+        parts.require_loop()
         store, worker, committer, results = parts.clear()
         if store is None:
             return
@@ -141,7 +145,15 @@ class Holdfast:
     def store(self) -> Store:
         if self._parts.store is None:
             raise NotOpen
+        self._parts.require_loop()
         return self._parts.store
+
+    @property
+    def _results(self) -> Results:
+        if self._parts.results is None:
+            raise NotOpen
+        self._parts.require_loop()
+        return self._parts.results
 
     @property
     def worker(self) -> Worker | None:
@@ -313,6 +325,7 @@ class _Parts:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
+        self.loop: asyncio.AbstractEventLoop | None = None
         self.store: Store | None = None
         self.worker: Worker | None = None
         self.committer: Committer | None = None
@@ -323,8 +336,25 @@ class _Parts:
     ) -> tuple[Store | None, Worker | None, Committer | None, Results | None]:
         """Gives up everything at once, so that nobody opens or closes it a second time."""
         had = self.store, self.worker, self.committer, self.results
-        self.store = self.worker = self.committer = self.results = None
+        self.loop = self.store = self.worker = self.committer = self.results = None
         return had
+
+    def require_loop(self) -> None:
+        """What is open here lives on one event loop, and waits and rings there without locks."""
+        here = asyncio._get_running_loop()
+        if here is None or self.loop is None or here is self.loop:
+            return
+        if self.loop.is_closed():
+            raise WrongEventLoop(
+                "the event loop that this app was opened on is closed: open, use and close it on "
+                "one loop, with `async with app:`"
+            )
+        raise WrongEventLoop(
+            "this app was opened on another event loop. Call it there: "
+            "`asyncio.run_coroutine_threadsafe(app.start(...), loop).result()` with the loop that "
+            "opened it; or, in a process of plain threads, open it with `with app.sync() as door:` "
+            "and let every thread use the door"
+        )
 
 
 def _listed(

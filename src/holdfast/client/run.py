@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast import codec
 from holdfast.engine.workflow import Workflow
-from holdfast.errors import NotOpen, RunCancelled, RunFailed, RunHalted
+from holdfast.errors import RunCancelled, RunFailed, RunHalted
 from holdfast.types import HALTED, Entry, RunRow, Status
 
 if TYPE_CHECKING:
@@ -33,9 +33,7 @@ class Run(Generic[R]):
 
         RunHalted if it was parked or quarantined: then nothing happens until somebody decides.
         """
-        results = self._app._parts.results
-        if results is None:
-            raise NotOpen
+        results = self._app._results
         if self._in_memory is not None:
             row = await asyncio.shield(self._in_memory)
         else:
