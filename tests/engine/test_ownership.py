@@ -15,10 +15,10 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Status, StoreUnavailable, WorkerOptions
 from holdfast.store.base import Append, Operation, Outcome, Suspend
+from holdfast.store.sqlite import SQLiteStore
 from holdfast.testing import Environment
 from holdfast.testing.kept_store import KeptStore
 from holdfast.types import Kind, Mail, MailKind, RunKey
-from holdfast.worker import worker as worker_module
 
 SECONDS_MAX = 30
 
@@ -188,8 +188,8 @@ async def test_two_workers_share_the_runs_of_one_file(tmp_path: Path) -> None:
 class LateAnswers(KeptStore):
     """Tells of a suspension only after the run was woken again, as a busy disk may."""
 
-    async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
-        outcomes = await super().commit(operations)
+    async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
+        outcomes = await super().commit(operations, request=request)
         for operation in operations:
             if isinstance(operation, Append) and isinstance(operation.then, Suspend):
                 await self._kept.post("asks", MailKind.MESSAGE, "", b'"hello"', operation.at)
@@ -220,7 +220,9 @@ async def test_mail_that_reaches_a_step_while_its_run_is_about_to_leave_is_writt
     class SlowToLetGo(KeptStore):
         """While a run is on its way out, a message comes and is handed to it."""
 
-        async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+        async def commit(
+            self, operations: Sequence[Operation], *, request: str = ""
+        ) -> list[Outcome]:
             leaving = [o for o in operations if isinstance(o, Append) and o.then is not None]
             if leaving and isinstance(leaving[0].then, Suspend) and not posted:
                 posted.append(await self._kept.post("asks", MailKind.MESSAGE, "", b'"hello"', 0))
@@ -228,7 +230,7 @@ async def test_mail_that_reaches_a_step_while_its_run_is_about_to_leave_is_writt
                 async with asyncio.timeout(SECONDS_MAX):
                     while run.inbox.seen < posted[0].id:  # noqa: ASYNC110  nobody tells
                         await asyncio.sleep(0)
-            return await super().commit(operations)
+            return await super().commit(operations, request=request)
 
     @holdfast.step
     async def listens() -> str:
@@ -261,7 +263,7 @@ async def test_mail_that_could_not_be_fetched_is_fetched_at_the_next_turn(
     async def asks() -> str:
         return await holdfast.receive(str)
 
-    monkeypatch.setattr(worker_module, "POLL_SECONDS", 1e6)  # no slow look comes to the rescue
+    monkeypatch.setattr(SQLiteStore, "poll_seconds", 1e6)  # no slow look comes to the rescue
     sent: list[bool] = []
     failed = asyncio.Event()
     store = Falters()

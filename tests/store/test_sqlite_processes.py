@@ -169,12 +169,12 @@ class TestDeath:
         child = spawn("live", "w1")
         line(child)
         found = await only_worker(store)
-        assert not store.is_dead(found)
+        assert not await store.is_dead(found)
         died = await watched(store, found)
         assert await store.reap("w1", NOW, dead=False) is None
         child.kill()
         await come(died)
-        assert store.is_dead(found)
+        assert await store.is_dead(found)
         reaped = await store.reap("w1", NOW, dead=True)
         assert reaped is not None and reaped.runs == ["run of w1"]
         assert os.listdir(f"{store.path}-workers") == []
@@ -220,11 +220,11 @@ class TestDeath:
         survivors = [int(pid) for pid in line(child)]
         found = await only_worker(store)
         try:
-            assert not store.is_dead(found)
+            assert not await store.is_dead(found)
             child.kill()
             child.wait()
             assert store._liveness._is_free("w1")
-            assert store.is_dead(found)
+            assert await store.is_dead(found)
         finally:
             for pid in survivors:
                 os.kill(pid, signal.SIGKILL)
@@ -236,11 +236,11 @@ class TestDeath:
         (heir,) = line(child)
         found = await only_worker(store)
         try:
-            assert not store.is_dead(found)
+            assert not await store.is_dead(found)
             child.kill()
             assert child.wait() == -signal.SIGKILL
             assert not store._liveness._is_free("w1")
-            assert store.is_dead(found)
+            assert await store.is_dead(found)
         finally:
             os.kill(int(heir), signal.SIGKILL)
 
@@ -253,7 +253,7 @@ class TestDeath:
         child.kill()
         await come(died)
         os.kill(child.pid, 0)
-        assert store.is_dead(found)
+        assert await store.is_dead(found)
 
     async def test_a_pid_used_again_does_not_hide_a_death(self, store: SQLiteStore) -> None:
         await worker(store, "w1")

@@ -27,12 +27,7 @@ def upgrade(
         print(script or "-- the schema is up to date", end="" if script else "\n")
         return
 
-    async def open_and_close() -> None:
-        opened = store.open_store(url)
-        await opened.open()
-        await opened.close()
-
-    asyncio.run(open_and_close())
+    asyncio.run(store.upgrade(url))
     print(f"{url} was upgraded" if script else f"{url} is up to date")
 
 

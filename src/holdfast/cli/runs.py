@@ -73,7 +73,7 @@ def workers(as_json: AsJson = False, db: Db = None, app: App = None) -> None:
     """List the workers."""
 
     async def look(client: Holdfast) -> list[tuple[WorkerRow, str]]:
-        return [(row, _health(client, row)) for row in await client.workers()]
+        return [(row, await _health(client, row)) for row in await client.workers()]
 
     found = ask(db, app, look)
     if as_json:
@@ -84,7 +84,7 @@ def workers(as_json: AsJson = False, db: Db = None, app: App = None) -> None:
         print("no workers; start one: holdfast worker MODULE:APP")
 
 
-def _health(client: Holdfast, row: WorkerRow) -> str:
-    if client.store.is_dead(row):
+async def _health(client: Holdfast, row: WorkerRow) -> str:
+    if await client.store.is_dead(row):
         return "dead"
     return "alive" if row.lease_left_seconds > 0 else "silent"

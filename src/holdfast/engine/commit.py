@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -118,10 +119,11 @@ class Committer:
                 _started(what, outcome)
 
     async def _through(self, operations: list[Operation]) -> list[Outcome]:
+        request = uuid.uuid4().hex
         delay = 0.02
         while True:
             try:
-                return await self._store.commit(operations)
+                return await self._store.commit(operations, request=request)
             except StoreError as error:
                 log.warning("the store does not take entries, trying again: %s", error)
             except Exception:

@@ -6,8 +6,9 @@ The functions here are the only place that tells one kind of store from another,
 from __future__ import annotations
 
 import os
+from typing import Any
 
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, Unsupported
 from holdfast.store import sqlite_upkeep
 from holdfast.store.base import Store
 from holdfast.store.sqlite import SQLiteStore
@@ -16,38 +17,66 @@ from holdfast.store.sqlite_open import MEMORY, path_of
 
 def open_store(url: str) -> Store:
     """The store that a url means; it is opened by `await store.open()`."""
-    _require_sqlite(url)
+    if _is_postgres(url):
+        from holdfast.store.postgres import PostgresStore
+
+        return PostgresStore(url)
     return SQLiteStore(url)
 
 
 def exists(url: str) -> bool:
     """Whether there is something to open; opening creates a file that is missing."""
-    _require_sqlite(url)
-    return os.path.exists(path_of(url))
+    return _is_postgres(url) or os.path.exists(path_of(url))
 
 
 def is_shared(url: str) -> bool:
     """Whether other processes can see this store."""
-    _require_sqlite(url)
-    return path_of(url) != MEMORY
+    return _is_postgres(url) or path_of(url) != MEMORY
 
 
 def upgrade_script(url: str) -> str:
     """SQL that brings the store's schema up to date, to be applied by hand; empty: it is."""
-    _require_sqlite(url)
+    if _is_postgres(url):
+        return str(_postgres_open().upgrade_script(url))
     return sqlite_upkeep.upgrade_script(path_of(url))
+
+
+async def upgrade(url: str) -> None:
+    """Makes the store, or brings its schema up to date."""
+    if _is_postgres(url):
+        await _postgres_open().upgrade(url)
+        return
+    store = SQLiteStore(url)
+    await store.open()
+    await store.close()
 
 
 def restore(url: str, source: str, *, force: bool = False) -> None:
     """Puts a backup in the place of a store that nobody has open."""
-    _require_sqlite(url)
+    if _is_postgres(url):
+        raise Unsupported(
+            "A PostgreSQL database is restored with its own tools: pg_restore, or psql."
+        )
     sqlite_upkeep.restore(source, path_of(url), force=force)
 
 
-def _require_sqlite(url: str) -> None:
+def _postgres_open() -> Any:
+    from holdfast.store import postgres_open
+
+    return postgres_open
+
+
+def _is_postgres(url: str) -> bool:
     scheme, separator, _ = url.partition("://")
-    if separator and scheme != "sqlite":
+    if not separator or scheme == "sqlite":
+        return False
+    if scheme not in ("postgresql", "postgres"):
         raise StoreError(
             f"{url!r} names no known kind of store. Known are sqlite:///relative.db, "
-            "sqlite:////absolute.db and sqlite://:memory:."
+            "sqlite:////absolute.db, sqlite://:memory: and postgresql://user@host/database."
         )
+    try:
+        import asyncpg as _  # noqa: F401  its absence is named here, once
+    except ModuleNotFoundError:
+        raise Unsupported("PostgreSQL needs a driver: pip install 'holdfast[postgres]'.") from None
+    return True

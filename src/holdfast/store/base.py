@@ -38,7 +38,12 @@ from holdfast.types import (
 
 @dataclass(slots=True)
 class Start:
-    """Accepts a run. An id that exists already is not an error here: see Started."""
+    """Accepts a run. An id that exists already is not an error here: see Started.
+
+    A start that joined another run is remembered by its id for as long as that run is kept, so that
+    it posts its input once, however often it is repeated: also after continue_as, and after the run
+    has ended. With another digest it is Refused: IdReused.
+    """
 
     run: NewRun
     claim_for: WorkerId | None = None  # claim it at once, if the session's slot is free
@@ -145,6 +150,10 @@ class Leasekeeper(Protocol):
         """False: the worker has been reaped; it must stop."""
         ...
 
+    def is_alive(self) -> bool:
+        """False: others may take this worker for dead right now, so it must not start anything."""
+        ...
+
     def hand_back(self, note: str) -> int:
         """Frees all of the worker's runs, because it hangs; says how many. Strikes are counted as
         if it had died: a run that blocks the event loop would block the next worker's, too."""
@@ -155,6 +164,7 @@ class Leasekeeper(Protocol):
 
 class Store(Protocol):
     url: str
+    poll_seconds: float  # how often a worker looks around, behind the notifications
 
     async def open(self) -> None:
         """Connects, and checks or (where that is safe) upgrades the schema."""
@@ -164,8 +174,10 @@ class Store(Protocol):
 
     # Runs, by their owner
 
-    async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
-        """Does all operations in one durable transaction; outcomes come in the same order."""
+    async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
+        """Does all operations, durably, or raises and may be called again; outcomes come in
+        the same order. Each operation is done as a whole or refused. A batch whose answer was
+        lost is sent again as it was, under the same `request`, and is done once."""
         ...
 
     async def claim(
@@ -240,6 +252,11 @@ class Store(Protocol):
 
     async def children(self, run: RunKey) -> list[RunRow]: ...
 
+    async def ahead(self, run: RunKey, now: Micros) -> RunRow | None:
+        """The run of its session that keeps this one, which is due, from being claimed: the oldest
+        that holds the session, or else the first in order of arrival. None: no other run does."""
+        ...
+
     # Sessions
 
     async def session_state(self, session: str) -> dict[str, bytes]: ...
@@ -262,7 +279,7 @@ class Store(Protocol):
 
     async def workers(self) -> list[WorkerRow]: ...
 
-    def is_dead(self, worker: WorkerRow) -> bool:
+    async def is_dead(self, worker: WorkerRow) -> bool:
         """Is it certain that this worker's process is gone? False when that cannot be known."""
         ...
 

@@ -19,6 +19,7 @@ from holdfast.store import (
     sqlite_commit,
     sqlite_mail,
     sqlite_runs,
+    sqlite_sessions,
     sqlite_stale,
     sqlite_upkeep,
     sqlite_workers,
@@ -47,6 +48,8 @@ _JOURNAL_INLINE_MAX = 256
 
 
 class SQLiteStore:
+    poll_seconds = 2.0
+
     def __init__(self, url_or_path: str) -> None:
         self.url = url_or_path
         self.path = path_of(url_or_path)
@@ -100,7 +103,8 @@ class SQLiteStore:
 
     # Runs, by their owner
 
-    async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+    async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
+        # No answer of a local file is ever lost: what raised was rolled back.
         try:
             return await self._writer.run(lambda db: sqlite_commit.commit(db, operations))
         except sqlite_commit.BadBatch:
@@ -170,6 +174,9 @@ class SQLiteStore:
     async def promises(self, run: RunKey) -> list[PromiseRow]:
         return await self._reader.run(lambda db: sqlite_runs.promises(db, run))
 
+    async def ahead(self, run: RunKey, now: Micros) -> RunRow | None:
+        return await self._reader.run(lambda db: sqlite_sessions.ahead(db, run, now))
+
     async def children(self, run: RunKey) -> list[RunRow]:
         return await self._reader.run(lambda db: sqlite_runs.children(db, run))
 
@@ -227,7 +234,7 @@ class SQLiteStore:
             self._liveness.unlink(worker)
         return reaped
 
-    def is_dead(self, worker: WorkerRow) -> bool:
+    async def is_dead(self, worker: WorkerRow) -> bool:
         return self._liveness.is_dead(worker)
 
     def watch(self, worker: WorkerRow, callback: Callable[[], None]) -> Callable[[], None]:

@@ -11,7 +11,7 @@ import json
 import sqlite3
 from collections.abc import Sequence
 
-from holdfast.errors import LeaseLost, SessionBusy, StoreError
+from holdfast.errors import IdReused, LeaseLost, SessionBusy, StoreError
 from holdfast.store import sqlite_mail, sqlite_sessions
 from holdfast.store.base import (
     Append,
@@ -240,6 +240,9 @@ def _start(db: Db, start: Start, rows: list[Row]) -> Outcome:
         return Started(run_row(found), created=False)
     goes = True
     if new.session is not None:
+        joined = db.execute(SQL["find_join"], (new.id,)).fetchone()
+        if joined is not None:
+            return _joined_before(db, new, *joined)
         heir = sqlite_sessions.inherits(db, new.session, new.parent, new.parent_step)
         if not heir and new.on_busy != "enqueue":
             busy = _find_session_busy(db, new)
@@ -272,11 +275,25 @@ def _find_session_busy(db: Db, new: NewRun) -> Outcome | None:
     if new.on_busy == "join":
         current = sqlite_sessions.holder(db, new.session) or others[0][0]
         sqlite_mail.post(db, current, MailKind.MESSAGE, "", new.input, new.created_at)
+        db.execute(SQL["add_join"], (new.id, current, new.digest))
         row = run_row(db.execute(SQL["run_by_key"], (current,)).fetchone())
         return Started(row, created=False, joined=True)
     for key, _ in others:
         sqlite_mail.post(db, key, MailKind.CANCEL, "", None, new.created_at)
     return None
+
+
+def _joined_before(db: Db, new: NewRun, run: RunKey, digest: bytes) -> Outcome:
+    """A start that joined a run is repeated: its caller did not hear of it, and posts nothing."""
+    row = run_row(db.execute(SQL["run_by_key"], (run,)).fetchone())
+    if digest == new.digest:
+        return Started(row, created=False, joined=True)
+    return Refused(
+        IdReused(
+            f"The id {new.id!r} was used before, by a start that joined run {row.id!r} with other "
+            "arguments; use another id, or the same arguments."
+        )
+    )
 
 
 def _may_claim(db: Db, start: Start) -> bool:

@@ -11,9 +11,10 @@ that is next out of the queue, calls `pass_on`. `is_next` decides, under the wri
 from __future__ import annotations
 
 from holdfast.clock import Micros
+from holdfast.store.rows import run_row
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL
-from holdfast.types import RunKey
+from holdfast.types import RunKey, RunRow
 
 
 def holder(db: Db, session: str) -> RunKey | None:
@@ -64,6 +65,22 @@ def is_next(
     db.execute(SQL["set_blocked"], (1, run))
     db.execute(SQL["set_blocked"], (0, first[0]))
     return False
+
+
+def ahead(db: Db, run: RunKey, now: Micros) -> RunRow | None:
+    """The run that this one, which is due, waits behind."""
+    place = db.execute(SQL["turn"], (run, now)).fetchone()
+    if place is None:
+        return None
+    session, parent, parent_step = place
+    first = holder(db, session)
+    if first is not None and inherits(db, session, parent, parent_step):
+        return None
+    if first is None:
+        first = db.execute(SQL["first_due"], (session, now)).fetchone()[0]
+    if first == run:
+        return None
+    return run_row(db.execute(SQL["run_by_key"], (first,)).fetchone())
 
 
 def pass_on(db: Db, session: str | None, now: Micros) -> None:

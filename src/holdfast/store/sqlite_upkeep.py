@@ -21,7 +21,7 @@ def prune(db: Db, ended_before: Micros, limit: int) -> int:
     keys = [key for (key,) in db.execute(SQL["prunable"], (ended_before, limit))]
     if keys:
         which = (json.dumps(keys),)
-        for table in ("journal", "inbox", "promises", "runs"):
+        for table in ("journal", "inbox", "promises", "joins", "runs"):
             db.execute(SQL[f"prune_{table}"], which)
     return len(keys)
 

@@ -64,7 +64,7 @@ class CrashStore(KeptStore):
         self.crashed.clear()
         self._entries_max, self._at_once, self._without_end = entries_max, at_once, without_end
 
-    async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
+    async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
         if self.crashed.is_set():
             await _never()
         sent, dies = self._cut(operations)

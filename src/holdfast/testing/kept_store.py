@@ -26,8 +26,8 @@ class KeptStore:
     async def discard(self) -> None:
         await self._kept.close()
 
-    async def commit(self, operations: Sequence[Operation]) -> list[Outcome]:
-        return await self._kept.commit(operations)
+    async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
+        return await self._kept.commit(operations, request=request)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._kept, name)

@@ -58,7 +58,11 @@ class Lease:
         self._keeper.close()
 
     def holds(self) -> bool:
-        held = not self._stop.is_set() and (time.monotonic() < self._until - self._seconds * MARGIN)
+        held = (
+            not self._stop.is_set()
+            and time.monotonic() < self._until - self._seconds * MARGIN
+            and self._keeper.is_alive()
+        )
         if not held:
             self._lapsed = True
         return held

@@ -51,7 +51,7 @@ class Reaper:
                 await self._reap(row)
             elif row.id in self._watched:
                 continue
-            elif self._worker.store.is_dead(row):
+            elif await self._worker.store.is_dead(row):
                 await self._reap(row)
             else:
                 self._watch(row)
@@ -71,7 +71,7 @@ class Reaper:
     async def _reap(self, row: WorkerRow) -> None:
         store, now = self._worker.store, self._worker.clock.now()
         try:
-            reaped = await store.reap(row.id, now, dead=store.is_dead(row))
+            reaped = await store.reap(row.id, now, dead=await store.is_dead(row))
         except StoreError as error:
             log.warning("the runs of worker %s cannot be freed, trying again: %s", row.id, error)
             return

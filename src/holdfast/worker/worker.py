@@ -38,7 +38,6 @@ from holdfast.worker.undurable import Undurable
 
 log = logging.getLogger("holdfast")
 
-POLL_SECONDS = 2.0
 LOOK_SECONDS = 0.05
 FLUSH_SECONDS = 3.0
 CLAIM_MAX = 256
@@ -274,7 +273,7 @@ class Worker:
     async def _serve(self) -> None:
         while True:
             self._bell.clear()
-            nap = POLL_SECONDS * (0.75 + random.random() / 2)
+            nap = self.store.poll_seconds * (0.75 + random.random() / 2)
             try:
                 await self._turn()
             except StoreError as error:

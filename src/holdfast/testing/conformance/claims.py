@@ -275,7 +275,7 @@ class Workers:
         assert (found.id, found.started_at, found.lease_seconds) == ("w1", NOW, 60)
         assert 0 < found.lease_left_seconds <= 60
         assert found.pid > 0 and found.host and found.process_started
-        assert not store.is_dead(found)
+        assert not await store.is_dead(found)
 
     async def test_a_lease_is_renewed_until_the_worker_is_reaped(self, store: Store) -> None:
         keeper: Leasekeeper = await worker(store)
@@ -340,4 +340,4 @@ class Workers:
         keeper = await worker(store)
         (found,) = await store.workers()
         keeper.close()
-        assert store.is_dead(found)
+        assert await store.is_dead(found)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.errors import SessionBusy
+from holdfast.errors import IdReused, SessionBusy
 from holdfast.store.base import (
     Appended,
     ContinueAs,
@@ -31,7 +31,7 @@ from holdfast.testing.conformance.given import (
     waiting,
     worker,
 )
-from holdfast.types import MailKind, RunRow, Status
+from holdfast.types import Entry, Kind, MailKind, RunRow, Status
 
 
 async def end_of(store: Store, id: str) -> None:
@@ -174,6 +174,59 @@ class Sessions:
         assert await claim_ids(store) == ["first"]
 
 
+class Ahead:
+    async def ahead(self, store: Store, id: str, now: int = NOW) -> str | None:
+        found = await store.ahead((await row(store, id)).key, now)
+        return found.id if found is not None else None
+
+    async def test_a_run_is_behind_the_one_that_holds_its_session(self, store: Store) -> None:
+        await worker(store)
+        first = await started_and_claimed(store, "first", session="s")
+        for id in ("second", "third"):
+            await start(store, id, session="s")
+            assert await self.ahead(store, id) == "first"
+        assert await self.ahead(store, "first") is None
+        await suspend(store, first, 2)
+        assert await self.ahead(store, "second") == "first"
+        assert await self.ahead(store, "first") is None
+        await store.post("first", MailKind.MESSAGE, "", b"", NOW)
+        assert await claim_ids(store) == ["first"]
+        await end_of(store, "first")
+        assert await self.ahead(store, "second") is None
+        assert await self.ahead(store, "third") == "second"
+
+    async def test_nothing_is_ahead_of_a_run_without_a_session_or_not_due(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        await started_and_claimed(store, "holder", session="s")
+        await start(store, "alone")
+        await start(store, "elsewhere", session="t")
+        await start(store, "later", session="s", ready_at=NOW + SECOND)
+        for id in ("alone", "elsewhere", "later"):
+            assert await self.ahead(store, id) is None
+        assert await self.ahead(store, "later", NOW + SECOND) == "holder"
+
+    async def test_an_awaited_child_is_not_behind_its_parent(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent", session="s")
+        await start(store, "child", session="s", parent=parent.key, parent_step="/c#0")
+        await start(store, "detached", session="s", parent=parent.key)
+        assert await self.ahead(store, "child") is None
+        assert await self.ahead(store, "detached") == "parent"
+
+    async def test_a_run_that_released_its_session_is_behind_whoever_took_it(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        first = await started_and_claimed(store, "first", session="s", while_waiting="release")
+        await start(store, "second", session="s")
+        await suspend(store, first, 2, ready_at=NOW + SECOND)
+        assert await claim_ids(store) == ["second"]
+        assert await self.ahead(store, "first") is None
+        assert await self.ahead(store, "first", NOW + SECOND) == "second"
+
+
 class Children:
     async def child(self, store: Store, id: str, parent: RunRow, **fields: object) -> RunRow:
         step_key = f"/call:{id}#0"
@@ -270,6 +323,50 @@ class OnBusy:
         assert (mail.kind, mail.name, mail.payload) == (MailKind.MESSAGE, "", b"hello")
         assert await store.get("second") is None
         assert await claim_ids(store) == ["first"]
+
+    async def test_a_repeated_join_posts_its_input_once(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        joining = Start(new_run("second", session="s", on_busy="join", input=b"hello"))
+        again = Start(new_run("second", session="s", on_busy="join", input=b"hello"))
+        outcomes = [*await store.commit([joining]), *await store.commit([again, joining])]
+        for outcome in outcomes:
+            assert isinstance(outcome, Started)
+            assert (outcome.row.id, outcome.created, outcome.joined) == ("first", False, True)
+        assert len(await store.mail([(run.key, 0)])) == 1
+        other = new_run("third", session="s", on_busy="join", input=b"hello")
+        await store.commit([Start(other)])
+        assert len(await store.mail([(run.key, 0)])) == 2
+
+    async def test_a_join_is_remembered_when_the_run_continues_and_when_it_has_ended(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        joining = Start(new_run("second", session="s", on_busy="join", input=b"hello"))
+        await store.commit([joining])
+        (mail,) = await store.mail([(run.key, 0)])
+        delivery = Entry(2, Kind.MESSAGE, "/receive#0", NOW, mail=mail.id)
+        await do(store, append(run, delivery, then=ContinueAs(b"new", b"d")))
+        await store.commit([joining])
+        assert await store.mail([(run.key, 0)]) == []
+        assert await claim_ids(store) == ["first"]
+        await end_of(store, "first")
+        (outcome,) = await store.commit([joining])
+        assert isinstance(outcome, Started)
+        assert (outcome.row.status, outcome.joined) == (Status.COMPLETED, True)
+        assert await store.get("second") is None
+        await store.prune(NOW + SECOND, 10)
+        (outcome,) = await store.commit([joining])
+        assert isinstance(outcome, Started) and outcome.created
+
+    async def test_a_join_repeated_with_another_input_is_refused(self, store: Store) -> None:
+        run = await start(store, "first", session="s")
+        await store.commit([Start(new_run("second", session="s", on_busy="join"))])
+        other = new_run("second", session="s", on_busy="join", input=b"else", digest=b"else")
+        (outcome,) = await store.commit([Start(other)])
+        assert isinstance(outcome, Refused) and isinstance(outcome.error, IdReused)
+        assert len(await store.mail([(run.key, 0)])) == 1
 
     async def test_join_goes_to_the_oldest_if_nobody_holds_the_session(self, store: Store) -> None:
         await start(store, "first", session="s")

@@ -67,6 +67,11 @@ WITH RECURSIVE line (key, parent, parent_step, session, holds_session) AS (
 )
 SELECT EXISTS (SELECT 1 FROM line WHERE session = ? AND holds_session = 1);
 
+-- name: turn
+-- Where a run stands that is due, belongs to a session and does not hold it.
+SELECT session, parent, parent_step FROM runs
+WHERE key = ? AND session IS NOT NULL AND ready_at <= ? AND holds_session = 0;
+
 -- name: first_due
 -- The oldest run of a session that could go on now.
 SELECT key FROM runs

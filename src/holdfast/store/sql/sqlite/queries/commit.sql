@@ -44,6 +44,14 @@ INSERT INTO runs (
     (SELECT generation FROM runs WHERE key = ?), ?, ?, ?
 );
 
+-- name: find_join
+-- The run that a start of this id joined, and the digest of what it posted.
+SELECT run, digest FROM joins WHERE id = ?;
+
+-- name: add_join
+-- Remembers that a start joined a run.
+INSERT INTO joins (id, run, digest) VALUES (?, ?, ?);
+
 -- name: place_of
 -- Where a run stands towards its session and its parent.
 SELECT session, parent, parent_step, parent_generation FROM runs WHERE key = ?;

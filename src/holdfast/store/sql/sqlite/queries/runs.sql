@@ -93,6 +93,10 @@ DELETE FROM inbox WHERE run IN (SELECT value FROM json_each(?));
 -- All promises of many runs.
 DELETE FROM promises WHERE run IN (SELECT value FROM json_each(?));
 
+-- name: prune_joins
+-- The starts that joined one of many runs.
+DELETE FROM joins WHERE run IN (SELECT value FROM json_each(?));
+
 -- name: prune_runs
 -- The runs themselves.
 DELETE FROM runs WHERE key IN (SELECT value FROM json_each(?));

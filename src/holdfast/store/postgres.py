@@ -1,0 +1,363 @@
+"""The store for many machines: one PostgreSQL database, shared by any number of workers.
+
+Every verb that writes is one call of a function in the database (sql/postgres/functions.sql), which
+is one statement and one transaction. What a lost connection leaves in doubt is sent again under the
+id of its request (postgres_link.py). What must not wait for the event loop is in postgres_side.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+from collections.abc import Callable, Sequence
+
+from holdfast.clock import Micros
+from holdfast.errors import (
+    AlreadyEnded,
+    AlreadyResolved,
+    LeaseLost,
+    NotResumable,
+    StoreError,
+    StoreUnavailable,
+    UnknownRun,
+    Unsupported,
+)
+from holdfast.store import host, postgres_open, queries
+from holdfast.store import postgres_errors as errors
+from holdfast.store.base import (
+    Claimed,
+    Leasekeeper,
+    Operation,
+    Outcome,
+    Reaped,
+    Started,
+)
+from holdfast.store.postgres_address import parse
+from holdfast.store.postgres_commit import Committing
+from holdfast.store.postgres_find import conditions
+from holdfast.store.postgres_link import Link
+from holdfast.store.postgres_side import Side
+from holdfast.store.postgres_values import row_of, run_values
+from holdfast.store.rows import entry, mail, promise, run_row
+from holdfast.types import (
+    Entry,
+    Mail,
+    MailKind,
+    NewRun,
+    PromiseRow,
+    RunFilter,
+    RunId,
+    RunKey,
+    RunRow,
+    WorkerId,
+    WorkerRow,
+)
+
+HOLD_SECONDS = 10.0
+_ANY_STRIKES = (1 << 31) - 1
+_SUSPECT_STRIKES = 2
+
+
+class PostgresStore:
+    poll_seconds = 10.0
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.address = parse(url)
+        self._sql = {
+            name: sql.replace("{schema}", self.address.schema)
+            for name, sql in queries.load("postgres").items()
+        }
+        self._link = Link(self.address)
+        self._side: Side | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._listeners: list[Callable[[], None]] = []
+        self._ringing = False
+        self._committing = Committing(self._link, self._sql)
+
+    # Life
+
+    async def open(self) -> None:
+        if self._link.is_open:
+            return
+        self._loop = asyncio.get_running_loop()
+        await self._link.open()
+        try:
+            await postgres_open.check(self._link)
+        except BaseException:
+            await self._link.close()
+            raise
+
+    async def close(self) -> None:
+        side, self._side = self._side, None
+        if side is not None:
+            await asyncio.to_thread(side.close)
+        await self._link.close()
+
+    # Runs, by their owner
+
+    async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
+        return await self._committing.commit(operations, request)
+
+    async def claim(
+        self,
+        worker: WorkerId,
+        workflows: Sequence[str],
+        now: Micros,
+        limit: int,
+        *,
+        alone: bool = False,
+    ) -> list[Claimed]:
+        try:
+            keys = await self._link.write("claim", worker, list(workflows), now, limit, alone)
+        except StoreError as error:
+            if errors.code_of(error.__cause__ or error) != errors.NOT_REGISTERED:
+                raise
+            raise LeaseLost(
+                f"Worker {worker} is not registered: it was taken for dead, or never registered."
+            ) from None
+        if not keys:
+            return []
+        rows = await self._link.read(self._sql["claimed_runs"], keys, worker)
+        return [Claimed(run_row(row), row[27]) for row in rows]
+
+    async def journal(self, run: RunKey) -> list[Entry]:
+        return [entry(row) for row in await self._link.read(self._sql["journal"], run)]
+
+    async def mail(self, runs: Sequence[tuple[RunKey, int]]) -> list[Mail]:
+        if not runs:
+            return []
+        keys, seen = [run for run, _ in runs], [id for _, id in runs]
+        return [mail(row) for row in await self._link.read(self._sql["mail"], keys, seen)]
+
+    async def release(
+        self, worker: WorkerId, runs: Sequence[tuple[RunKey, int]], now: Micros
+    ) -> int:
+        keys, epochs = [run for run, _ in runs], [epoch for _, epoch in runs]
+        return (await self._link.write("release", worker, keys, epochs, now))[0]
+
+    async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
+        strikes = _ANY_STRIKES if alone else _SUSPECT_STRIKES
+        (row,) = await self._link.read(self._sql["next_ready"], list(workflows), strikes)
+        at: Micros | None = row[0]
+        return at
+
+    # Runs, by outsiders
+
+    async def get(self, run: RunId) -> RunRow | None:
+        found = await self._link.read(self._sql["run_by_id"], run)
+        return run_row(found[0]) if found else None
+
+    async def settled(self, runs: Sequence[RunId]) -> list[RunRow]:
+        return [run_row(row) for row in await self._link.read(self._sql["settled_runs"], runs)]
+
+    async def find(self, which: RunFilter) -> list[RunRow]:
+        where, values = conditions(which, self.address.schema)
+        rows = await self._link.read(f"{self._sql['find_runs']} {where}", *values)
+        return [run_row(row) for row in rows]
+
+    async def post(
+        self, run: RunId, kind: MailKind, name: str, payload: bytes | None, now: Micros
+    ) -> Mail:
+        code, *rest = await self._link.write("post", run, kind.value, name, payload, now)
+        if code == 1:
+            raise UnknownRun(f"There is no run {run!r}.")
+        if code == 2:
+            row = await self.get(run)
+            how = row.status if row is not None else "deleted"
+            raise AlreadyEnded(f"Run {run!r} has ended ({how}); it takes no mail.")
+        if code == 3:
+            raise AlreadyResolved(
+                f"Promise {name!r} of run {run!r} was answered before; the first answer stands."
+            )
+        id, key, is_new = rest
+        if is_new:
+            return Mail(id, key, kind, name, payload, now)
+        (found,) = await self._link.read(self._sql["mail_by_id"], id)
+        return mail(found)
+
+    async def resume(self, run: RunId, now: Micros) -> RunRow:
+        (code,) = await self._link.write("resume", run, now)
+        return await self._gone_on(run, code, "only a paused, parked or quarantined run is")
+
+    async def rerun(self, run: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
+        (code,) = await self._link.write("rerun", run, now, list(drop))
+        return await self._gone_on(run, code, "only a failed or cancelled run is run again")
+
+    async def _gone_on(self, run: RunId, code: int, rule: str) -> RunRow:
+        row = await self.get(run)
+        if code == 1 or row is None:
+            raise UnknownRun(f"There is no run {run!r}.")
+        if code == 2:
+            raise NotResumable(f"Run {run!r} is {row.status}: {rule}.")
+        return row
+
+    async def fork(self, run: RunId, seq: int, new: NewRun) -> Started:
+        code, key = await self._link.write("fork", run, seq, *run_values(new), new.session)
+        if code == 1:
+            raise UnknownRun(f"There is no run {run!r}.")
+        if key:
+            return Started(row_of(new, key, None), created=True)
+        row = await self.get(new.id)
+        if row is None:
+            raise StoreUnavailable(f"Run {new.id!r} was deleted just now; try again.")
+        return Started(row, created=False)
+
+    async def promises(self, run: RunKey) -> list[PromiseRow]:
+        return [promise(row) for row in await self._link.read(self._sql["promises"], run)]
+
+    async def children(self, run: RunKey) -> list[RunRow]:
+        return [run_row(row) for row in await self._link.read(self._sql["children"], run)]
+
+    # Sessions
+
+    async def session_state(self, session: str) -> dict[str, bytes]:
+        rows = await self._link.read(self._sql["state"], session)
+        return {row[0]: row[1] for row in rows}
+
+    async def session_messages(self, session: str, *, after: int = 0) -> list[tuple[int, bytes]]:
+        rows = await self._link.read(self._sql["messages"], session, after)
+        return [(row[0], row[1]) for row in rows]
+
+    # Workers
+
+    def _sidekick(self) -> Side:
+        if self._side is None:
+            self._side = Side(self.address, self._notified)
+        return self._side
+
+    async def register(self, worker: WorkerRow) -> Leasekeeper:
+        worker.host, worker.pid, worker.process_started = host.this_process()
+        side = self._sidekick()
+        # The locks come first: whoever sees the row may look at them at once.
+        await side.hold(worker.id, HOLD_SECONDS)
+        try:
+            await self._link.read(
+                f'SELECT "{self.address.schema}".register($1, $2, $3, $4, $5, $6, $7)',
+                worker.id,
+                worker.host,
+                worker.pid,
+                worker.process_started,
+                worker.started_at,
+                worker.lease_seconds,
+                worker.note,
+            )
+        except BaseException:
+            await asyncio.to_thread(side.release, worker.id)
+            raise
+        return Keeper(side, worker, self.address.schema)
+
+    async def deregister(self, worker: WorkerId) -> None:
+        await self._link.read(self._sql["deregister"], worker)
+        if self._side is not None:
+            await asyncio.to_thread(self._side.release, worker)
+
+    async def workers(self) -> list[WorkerRow]:
+        return [WorkerRow(*row) for row in await self._link.read(self._sql["workers"])]
+
+    async def is_dead(self, worker: WorkerRow) -> bool:
+        (row,) = await self._link.read(self._sql["is_dead"], worker.id)
+        return bool(row[0])
+
+    def watch(self, worker: WorkerRow, callback: Callable[[], None]) -> Callable[[], None]:
+        side, loop = self._sidekick(), asyncio.get_running_loop()
+        stopped = False
+
+        def ring() -> None:
+            if not stopped:
+                callback()
+
+        def died() -> None:
+            _soon(loop, ring)
+
+        def stop() -> None:
+            nonlocal stopped
+            stopped = True
+            side.soon(side.watch.remove, worker.id)
+
+        side.soon(side.watch.add, worker.id, died)
+        return stop
+
+    async def reap(self, worker: WorkerId, now: Micros, *, dead: bool) -> Reaped | None:
+        found = await self._link.read(self._sql["worker"], worker)
+        if not found:
+            return None
+        rows = await self._link.read(self._sql["reap"], worker, now, dead)
+        if not rows:
+            return None
+        runs = [row[0] for row in rows[1:] if not row[1]]
+        return Reaped(WorkerRow(*found[0]), runs, [row[0] for row in rows[1:] if row[1]])
+
+    # The rest
+
+    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+        self._listeners.append(callback)
+        self._sidekick().listen()
+
+        def stop() -> None:
+            if callback in self._listeners:
+                self._listeners.remove(callback)
+
+        return stop
+
+    def _notified(self) -> None:
+        """On the side's thread: one ring for all notifications until it is heard."""
+        if not self._ringing and self._loop is not None:
+            self._ringing = True
+            _soon(self._loop, self._ring)
+
+    def _ring(self) -> None:
+        self._ringing = False
+        for listener in list(self._listeners):
+            listener()
+
+    async def prune(self, ended_before: Micros, limit: int) -> int:
+        (row,) = await self._link.read(self._sql["prune"], ended_before, limit)
+        return int(row[0])
+
+    async def backup(self, path: str) -> None:
+        if os.path.lexists(path):  # noqa: ASYNC240  one look
+            raise StoreUnavailable(f"{path} exists; a backup does not overwrite anything.")
+        raise Unsupported(
+            "A PostgreSQL database is copied with its own tools: pg_dump --schema="
+            f"{self.address.schema}, or pg_basebackup."
+        )
+
+    async def check(self) -> list[str]:
+        orphans = await self._link.read(self._sql["orphans"])
+        torn = await self._link.read(self._sql["gaps"])
+        return [f"run {row[0]!r} is owned by a worker nobody knows" for row in orphans] + [
+            f"the journal of run {row[0]!r} has gaps" for row in torn
+        ]
+
+
+class Keeper:
+    """Renews one worker's lease over a lifeline, whatever the event loop does."""
+
+    def __init__(self, side: Side, worker: WorkerRow, schema: str) -> None:
+        self._side = side
+        self._worker = worker
+        self._renew = f'SELECT "{schema}".renew($1, $2)'
+        self._hand_back = f'SELECT "{schema}".hand_back($1, $2)'
+
+    def is_alive(self) -> bool:
+        return self._side.is_held(self._worker.id)
+
+    def renew(self) -> bool:
+        id, seconds = self._worker.id, self._worker.lease_seconds / 3
+        locked = id in self._side.first.held and id in self._side.second.held
+        return bool(self._side.fetchval(seconds, self._renew, id, locked))
+
+    def hand_back(self, note: str) -> int:
+        return int(self._side.fetchval(HOLD_SECONDS, self._hand_back, self._worker.id, note))
+
+    def close(self) -> None:
+        self._side.release(self._worker.id)
+
+
+def _soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback, context=contextvars.Context())
+    except RuntimeError:
+        pass  # the loop is closed: nobody is left to be told

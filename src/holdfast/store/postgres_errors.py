@@ -1,0 +1,73 @@
+"""PostgreSQL's errors in Holdfast's words: what happened, where, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+import asyncpg
+
+from holdfast.errors import SchemaMismatch, StoreError, StoreUnavailable
+
+SUPERSEDED = "HF001"
+NOT_REGISTERED = "HF002"
+UNIQUE_VIOLATION = "23505"
+
+DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError)
+
+_GONE = frozenset(
+    {
+        "57P01",  # the server shuts down
+        "57P02",  # it crashed
+        "57P03",  # it starts up
+        "57P05",  # idle for too long
+        "25006",  # it has become a standby
+        "53300",  # all its connections are taken
+    }
+)
+_TRY_AGAIN = frozenset({"40P01", "40001", "55P03"})  # deadlock, serialisation, lock_timeout
+_CURES = {
+    "28P01": "The server does not accept the password.",
+    "28000": "The server does not let this user in: look at its pg_hba.conf.",
+    "3D000": "There is no such database; create it first (createdb).",
+    "42501": "The user lacks a right there. Grant it USAGE and the rights to read and write on the "
+    "schema, its tables, sequences and functions, or let the schema's owner run Holdfast.",
+    "53100": "The server's disk is full. Nothing was written; free some space and it goes on.",
+    "53200": "The server is out of memory.",
+}
+_NO_SCHEMA = frozenset({"42P01", "3F000", "42883"})
+
+
+def code_of(error: BaseException) -> str:
+    return getattr(error, "sqlstate", None) or ""
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether the connection is lost, and with it the answer: another one may do better."""
+    if isinstance(error, ssl.SSLError):
+        return False
+    if isinstance(error, OSError | asyncio.TimeoutError):
+        return True
+    code = code_of(error)
+    if code.startswith("08") or code in _GONE:
+        return True
+    return isinstance(error, asyncpg.InterfaceError) and "closed" in str(error).lower()
+
+
+def is_passing(error: BaseException) -> bool:
+    """Whether the statement was undone as a whole and may be sent again as it is."""
+    return code_of(error) in _TRY_AGAIN
+
+
+def store_error(error: BaseException, where: str) -> StoreError:
+    code = code_of(error)
+    said = f"(store {where}; PostgreSQL says: {error or type(error).__name__})"
+    if code in _NO_SCHEMA:
+        return SchemaMismatch(
+            f"The schema is not there, or not all of it: `holdfast db upgrade` makes it. {said}"
+        )
+    if code in _CURES:
+        return StoreUnavailable(f"{_CURES[code]} {said}")
+    if is_gone(error) or is_passing(error):
+        return StoreUnavailable(f"The server cannot be reached or does not answer. {said}")
+    return StoreError(f"PostgreSQL refused an operation. {said}")

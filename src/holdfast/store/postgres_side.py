@@ -1,0 +1,319 @@
+"""What must not wait for the user's event loop: signs of life, renewals, notifications, watching.
+
+A thread with a loop of its own keeps a few sessions that go to the server directly:
+
+- Two lifelines. Each holds a lock per worker of this process; the server frees it when the session
+  dies, and the session dies with the process. One cut connection is not a death: dead means both.
+  The second one also listens for notifications, the first one carries the renewals.
+- One watch, which waits for the lock of the next worker in the ring of all. To wait on a lifeline
+  would deadlock a ring of two. A wait that never ends would stop VACUUM everywhere, so it is taken
+  up anew every few seconds.
+
+A session that is lost is opened again for as long as it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import random
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import asyncpg
+
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.store import postgres_errors as errors
+from holdfast.store.postgres_address import Address
+from holdfast.store.postgres_link import Connection, close, connect, cut_after
+from holdfast.types import WorkerId
+
+log = logging.getLogger("holdfast")
+
+T = TypeVar("T")
+
+WATCH_SECONDS = 3
+"""How long one wait for a death may hold back VACUUM."""
+DOUBT_SECONDS = 0.2
+NAP_SECONDS_MAX = 2.0
+CLOSE_SECONDS = 3.0
+
+
+class Lifeline:
+    """A session that holds locks for as long as it lives, and is replaced when it does not."""
+
+    def __init__(self, address: Address, which: int, on_notify: Callable[[], None] | None) -> None:
+        self._address = address
+        self._which = which
+        self._on_notify = on_notify
+        self._key = f'"{address.schema}".liveness_key($1, {which})'
+        self._connection: Connection | None = None
+        self._using = asyncio.Lock()
+        self._up = asyncio.Event()
+        self._lost = asyncio.Event()
+        self.held: set[WorkerId] = set()
+        self.wanted: set[WorkerId] = set()
+
+    async def keep(self) -> None:
+        nap = 0.05
+        while True:
+            try:
+                await self._open()
+                nap = 0.05
+                await self._lost.wait()
+            except (*errors.DRIVER_ERRORS, StoreError) as error:
+                log.warning("a session with the store is lost, trying again: %s", error)
+            finally:
+                await self._drop()
+            await asyncio.sleep(nap * random.uniform(0.5, 1.5))
+            nap = min(nap * 2, NAP_SECONDS_MAX)
+
+    async def _open(self) -> None:
+        self._lost.clear()
+        # A lease that a crash of the server forgets is no harm: it gives everybody grace.
+        connection = await connect(self._address, direct=True, synchronous_commit="off")
+        self._connection = connection
+        connection.add_termination_listener(lambda _: self._lost.set())
+        for worker in list(self.wanted):
+            await self._lock(connection, worker)
+        if self._on_notify is not None:
+            notify = self._on_notify
+            await connection.add_listener(f"holdfast:{self._address.schema}", lambda *_: notify())
+            notify()  # for what went by while nobody listened
+        self._up.set()
+
+    async def _lock(self, connection: Connection, worker: WorkerId) -> None:
+        cut = cut_after(connection, WATCH_SECONDS * 2)
+        try:
+            # Whoever watches may have it for a moment.
+            await connection.fetchval(f"SELECT pg_advisory_lock({self._key})", worker)
+        finally:
+            cut.cancel()
+        self.held.add(worker)
+
+    async def _drop(self) -> None:
+        self._up.clear()
+        self.held.clear()
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            await close(connection)
+
+    async def hold(self, worker: WorkerId) -> None:
+        self.wanted.add(worker)
+        await self._up.wait()
+        async with self._using:
+            if worker not in self.held and self._connection is not None:
+                await self._lock(self._connection, worker)
+
+    async def release(self, worker: WorkerId) -> None:
+        self.wanted.discard(worker)
+        async with self._using:
+            if worker in self.held and self._connection is not None:
+                self.held.discard(worker)
+                await self._connection.fetchval(f"SELECT pg_advisory_unlock({self._key})", worker)
+
+    @property
+    def is_up(self) -> bool:
+        return self._up.is_set()
+
+    async def fetchval(self, seconds: float, sql: str, *values: object) -> Any:
+        async with self._using:
+            connection = self._connection
+            if connection is None or not self._up.is_set():
+                raise StoreUnavailable(f"There is no connection to {self._address.shown} now.")
+            cut = cut_after(connection, seconds)
+            try:
+                return await connection.fetchval(sql, *values)
+            except errors.DRIVER_ERRORS as error:
+                raise errors.store_error(error, self._address.shown) from error
+            finally:
+                cut.cancel()
+
+
+class Watch:
+    """Waits for the death of one worker at a time: the next in the ring after ours."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._schema = f'"{address.schema}"'
+        self._watched: dict[WorkerId, Callable[[], None]] = {}
+        self._changed = asyncio.Event()
+        self._which = 1
+        self.own: set[WorkerId] = set()
+
+    def add(self, worker: WorkerId, callback: Callable[[], None]) -> None:
+        self._watched[worker] = callback
+        self._changed.set()
+
+    def remove(self, worker: WorkerId) -> None:
+        if self._watched.pop(worker, None) is not None:
+            self._changed.set()
+
+    def _successor(self) -> WorkerId | None:
+        others = sorted(set(self._watched) - self.own)
+        if not others or not self.own:
+            return None
+        mine = min(self.own)
+        return next((other for other in others if other > mine), others[0])
+
+    async def keep(self) -> None:
+        connection: Connection | None = None
+        nap = 0.05
+        try:
+            while True:
+                self._changed.clear()
+                worker = self._successor()
+                if worker is None:
+                    await self._changed.wait()
+                    continue
+                try:
+                    if connection is None or connection.is_closed():
+                        connection = await connect(
+                            self._address, direct=True, lock_timeout=f"{WATCH_SECONDS}s"
+                        )
+                    await self._watch(connection, worker)
+                    nap = 0.05
+                except errors.DRIVER_ERRORS as error:
+                    log.debug("the watch over worker %s was interrupted: %s", worker, error)
+                    if connection is not None:
+                        connection.terminate()
+                    await asyncio.sleep(nap * random.uniform(0.5, 1.5))
+                    nap = min(nap * 2, NAP_SECONDS_MAX)
+        finally:
+            if connection is not None:
+                await close(connection)
+
+    async def _watch(self, connection: Connection, worker: WorkerId) -> None:
+        key = f"{self._schema}.liveness_key($1, {self._which})"
+        locking = asyncio.ensure_future(
+            connection.fetchval(f"SELECT pg_advisory_lock({key})", worker)
+        )
+        changed = asyncio.ensure_future(self._changed.wait())
+        try:
+            await asyncio.wait({locking, changed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+            if not locking.done():
+                # The ring has changed: somebody else may be the next.
+                locking.cancel()
+                await asyncio.wait({locking})
+        if locking.cancelled():
+            return
+        try:
+            locking.result()
+        except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError):
+            return
+        await connection.fetchval(f"SELECT pg_advisory_unlock({key})", worker)
+        if await connection.fetchval(f"SELECT {self._schema}.is_dead($1)", worker):
+            callback = self._watched.pop(worker, None)
+            if callback is not None:
+                callback()
+            return
+        # It lives, and lost one connection; or the server is new and has seen none of its locks.
+        self._which = 3 - self._which
+        await asyncio.sleep(DOUBT_SECONDS * random.uniform(0.5, 1.5))
+
+
+class Side:
+    """The thread, and the doors to it. All methods may be called from any other thread."""
+
+    def __init__(self, address: Address, on_notify: Callable[[], None]) -> None:
+        self._address = address
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._on_notify = on_notify
+        self._listening = False
+        self._living = False
+        self._thread = threading.Thread(target=self._main, name="holdfast-postgres", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def _main(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self.first = Lifeline(self._address, 1, None)
+        self.second = Lifeline(self._address, 2, self._on_notify)
+        self.watch = Watch(self._address)
+        self._ready.set()
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    def call(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        """Does something on the side's loop, and waits for it."""
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result(seconds)
+        except TimeoutError:
+            future.cancel()
+            raise StoreUnavailable(
+                f"The store {self._address.shown} did not answer within {seconds:g} s."
+            ) from None
+        except errors.DRIVER_ERRORS as error:
+            raise errors.store_error(error, self._address.shown) from error
+
+    async def acall(self, work: Coroutine[Any, Any, T], seconds: float) -> T:
+        return await asyncio.to_thread(self.call, work, seconds)
+
+    def soon(self, callback: Callable[..., object], *args: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(callback, *args, context=contextvars.Context())
+        except RuntimeError:
+            pass  # it has been closed
+
+    def listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            self.soon(self._keep, self.second)
+
+    def _keep(self, what: Lifeline | Watch) -> None:
+        self._tasks.append(self._loop.create_task(what.keep()))
+
+    async def _live(self, worker: WorkerId) -> None:
+        if not self._living:
+            self._living = True
+            self._keep(self.first)
+            self._keep(self.watch)
+        self.watch.own.add(worker)
+        await asyncio.gather(self.first.hold(worker), self.second.hold(worker))
+
+    async def hold(self, worker: WorkerId, seconds: float) -> None:
+        """Takes both locks of a worker; it may be published once they are held."""
+        self.listen()
+        await self.acall(self._live(worker), seconds)
+
+    def release(self, worker: WorkerId) -> None:
+        """Frees the locks of a worker: it is dead, as far as others can see."""
+        try:
+            self.call(self._die(worker), CLOSE_SECONDS)
+        except StoreError as error:
+            log.debug("the locks of worker %s could not be freed: %s", worker, error)
+
+    async def _die(self, worker: WorkerId) -> None:
+        self.watch.own.discard(worker)
+        await asyncio.gather(self.first.release(worker), self.second.release(worker))
+
+    def is_held(self, worker: WorkerId) -> bool:
+        """False: others may take this worker for dead right now."""
+        return worker in self.first.held or worker in self.second.held
+
+    def fetchval(self, seconds: float, sql: str, *values: object) -> Any:
+        """Asks the server over a lifeline."""
+        line = self.first if self.first.is_up else self.second
+        return self.call(line.fetchval(seconds, sql, *values), seconds + 1)
+
+    def close(self) -> None:
+        async def stop() -> None:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+        try:
+            self.call(stop(), CLOSE_SECONDS)
+        except StoreError:
+            pass  # the sessions end with the loop
+        self.soon(self._loop.stop)
+        self._thread.join()

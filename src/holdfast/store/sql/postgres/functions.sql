@@ -1,0 +1,1026 @@
+-- Every verb that writes is one function, so that it is one statement: one round trip, no
+-- transaction left open by a client that died, nothing that a pooler in transaction mode breaks.
+--
+-- These are put in place again at every upgrade. What a function takes, gives and means never changes,
+-- because the version of Holdfast before this one calls it too: a new meaning gets a new name.
+--
+-- All run in READ COMMITTED, where each statement inside a function sees what was committed before it.
+-- Locks are taken in one order: sessions by name, then runs by key, then places in journals.
+-- A function that clients call takes the id of their request first, and answers with numbers.
+
+-- Requests: a write whose answer was lost is sent again under its id, and is done once.
+
+CREATE OR REPLACE FUNCTION answered(_request uuid, _again boolean) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    _outcome bigint[];
+BEGIN
+    -- The first try may still be under way on a connection that its client has given up.
+    PERFORM pg_advisory_xact_lock(hashtextextended(_request::text, 0));
+    IF _again THEN
+        -- Writes, so that its own commit is acknowledged by the standbys, and with it the first one's.
+        UPDATE requests SET repeats = repeats + 1 WHERE id = _request RETURNING outcome INTO _outcome;
+    END IF;
+    RETURN _outcome;
+END $$;
+
+CREATE OR REPLACE FUNCTION answer(_request uuid, _outcome bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO requests (id, outcome) VALUES (_request, _outcome);
+    RETURN _outcome;
+END $$;
+
+CREATE OR REPLACE FUNCTION ring() RETURNS void
+LANGUAGE sql AS $$
+    SELECT pg_notify('holdfast:' || current_schema(), '');
+$$;
+
+-- Whose turn it is in a session. The slot is held by the run that has holds_session; the awaited
+-- children of a holder share it. `blocked` keeps the runs behind it out of the queue: a hint that may
+-- be missing but is never left standing, since whoever frees a slot calls pass_on. All of it under the
+-- session's lock.
+
+CREATE OR REPLACE FUNCTION lock_session(_session text) RETURNS void
+LANGUAGE sql AS $$
+    SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || '/session/' || _session, 0));
+$$;
+
+CREATE OR REPLACE FUNCTION lock_runs(_runs bigint[], _sessions text[] DEFAULT NULL) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    _all bigint[];
+    _session text;
+BEGIN
+    -- Parents get mail when a child ends. Who is whose parent, and in which session, never changes.
+    SELECT array_agg(key) INTO _all FROM (
+        SELECT key FROM runs WHERE key = ANY(_runs)
+        UNION
+        SELECT parent FROM runs WHERE key = ANY(_runs) AND parent_step IS NOT NULL
+    ) involved;
+    FOR _session IN
+        SELECT session FROM runs WHERE key = ANY(_all) AND session IS NOT NULL
+        UNION
+        SELECT unnest(_sessions)
+        ORDER BY 1
+    LOOP
+        PERFORM lock_session(_session);
+    END LOOP;
+    PERFORM 1 FROM runs WHERE key = ANY(_all) ORDER BY key FOR UPDATE;
+END $$;
+
+CREATE OR REPLACE FUNCTION holder(_session text) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT min(key) FROM runs
+    WHERE session = _session AND session IS NOT NULL AND ended_at IS NULL AND holds_session;
+$$;
+
+CREATE OR REPLACE FUNCTION inherits(_session text, _parent bigint, _parent_step text) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    IF _parent IS NULL OR _parent_step IS NULL THEN
+        RETURN false;
+    END IF;
+    RETURN EXISTS (
+        WITH RECURSIVE line AS (
+            SELECT key, parent, parent_step, session, holds_session FROM runs WHERE key = _parent
+            UNION ALL
+            SELECT up.key, up.parent, up.parent_step, up.session, up.holds_session
+            FROM line JOIN runs up ON up.key = line.parent
+            WHERE line.parent_step IS NOT NULL)
+        SELECT 1 FROM line WHERE session = _session AND holds_session);
+END $$;
+
+CREATE OR REPLACE FUNCTION may_go(
+    _session text, _holds boolean, _parent bigint, _parent_step text) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT _session IS NULL OR _holds OR holder(_session) IS NULL
+        OR inherits(_session, _parent, _parent_step);
+$$;
+
+CREATE OR REPLACE FUNCTION first_due(_session text, _now bigint) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT key FROM runs
+    WHERE session = _session AND session IS NOT NULL AND ended_at IS NULL AND ready_at <= _now
+    ORDER BY key LIMIT 1;
+$$;
+
+CREATE OR REPLACE FUNCTION pass_on(_session text, _now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    _first bigint;
+BEGIN
+    IF _session IS NULL OR holder(_session) IS NOT NULL THEN
+        RETURN;
+    END IF;
+    _first := first_due(_session, _now);
+    IF _first IS NULL THEN
+        SELECT key INTO _first FROM runs
+        WHERE session = _session AND session IS NOT NULL AND ended_at IS NULL
+          AND ready_at IS NOT NULL
+        ORDER BY ready_at, key LIMIT 1;
+    END IF;
+    IF _first IS NOT NULL THEN
+        UPDATE runs SET blocked = false WHERE key = _first AND blocked;
+        PERFORM ring();
+    END IF;
+END $$;
+
+-- Whether a run that is due may be claimed; if not, it leaves the queue to whoever is next.
+CREATE OR REPLACE FUNCTION is_next(_run runs, _now bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+DECLARE
+    _held_by bigint := holder(_run.session);
+    _first bigint;
+BEGIN
+    IF _held_by IS NOT NULL THEN
+        IF _run.holds_session OR inherits(_run.session, _run.parent, _run.parent_step) THEN
+            RETURN true;
+        END IF;
+        UPDATE runs SET blocked = true WHERE key = _run.key;
+        RETURN false;
+    END IF;
+    _first := first_due(_run.session, _now);
+    IF _first IS NULL OR _first = _run.key THEN
+        RETURN true;
+    END IF;
+    UPDATE runs SET blocked = true WHERE key = _run.key;
+    UPDATE runs SET blocked = false WHERE key = _first;
+    RETURN false;
+END $$;
+
+-- Lets the awaited children of runs that took their session go on in it.
+CREATE OR REPLACE FUNCTION unblock_heirs(_run bigint, _session text) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    WITH RECURSIVE heirs AS (
+        SELECT key FROM runs WHERE parent = _run AND parent_step IS NOT NULL AND ended_at IS NULL
+        UNION ALL
+        SELECT r.key FROM heirs JOIN runs r ON r.parent = heirs.key
+        WHERE r.parent_step IS NOT NULL AND r.ended_at IS NULL)
+    UPDATE runs SET blocked = false
+    WHERE blocked AND session = _session AND key IN (SELECT key FROM heirs);
+    IF FOUND THEN
+        PERFORM ring();
+    END IF;
+END $$;
+
+-- Whether a run completed anything since it was claimed.
+CREATE OR REPLACE FUNCTION made_progress(_run bigint) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM journal j
+        WHERE j.run = _run
+          AND j.seq > (
+            SELECT c.seq FROM journal c WHERE c.run = _run AND c.kind = 'claim'
+            ORDER BY c.seq DESC LIMIT 1)
+          AND j.kind IN ('step', 'timer', 'promise', 'child', 'message', 'thread'));
+$$;
+
+-- The inbox.
+
+-- Puts mail into the inbox of a run whose row is locked: ids then rise in the order of commits.
+CREATE OR REPLACE FUNCTION put_mail(
+    _run runs, _kind text, _name text, _payload bytea, _failed boolean, _now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    _mail bigint;
+    _go boolean;
+BEGIN
+    INSERT INTO inbox (run, kind, name, payload, at, failed)
+    VALUES (_run.key, _kind, _name, _payload, _now, _failed) RETURNING id INTO _mail;
+    IF _kind = 'promise' THEN
+        UPDATE promises SET resolved = true WHERE run = _run.key AND name = _name;
+    END IF;
+    PERFORM ring();
+    -- An owner looks into the inbox by itself.
+    IF _run.status = 'running' THEN
+        RETURN _mail;
+    END IF;
+    IF _kind = 'pause' THEN
+        IF _run.status NOT IN ('paused', 'parked', 'quarantined') THEN
+            UPDATE runs SET status = 'paused', ready_at = NULL, reason = 'paused by hand',
+                updated_at = _now
+            WHERE key = _run.key;
+            PERFORM pass_on(_run.session, _now);
+        END IF;
+        RETURN _mail;
+    END IF;
+    _go := may_go(_run.session, _run.holds_session, _run.parent, _run.parent_step);
+    IF _run.status = 'waiting'
+        OR (_kind = 'cancel' AND _run.status IN ('paused', 'parked', 'quarantined'))
+    THEN
+        IF _kind = 'cancel' THEN
+            DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
+        END IF;
+        UPDATE runs SET status = 'pending', ready_at = _now, blocked = NOT _go, reason = NULL,
+            updated_at = _now
+        WHERE key = _run.key;
+    ELSIF _kind = 'cancel' AND _run.status = 'pending' AND _run.ready_at > _now THEN
+        UPDATE runs SET ready_at = _now, blocked = NOT _go, updated_at = _now WHERE key = _run.key;
+    END IF;
+    RETURN _mail;
+END $$;
+
+-- Answers with 0, the mail and its run, and whether it is new; or with why not: 1 there is no such
+-- run, 2 it has ended, 3 the promise was answered before.
+CREATE OR REPLACE FUNCTION post(
+    _request uuid, _again boolean, _id text, _kind text, _name text, _payload bytea, _now bigint)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _run runs;
+    _there bigint;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    PERFORM lock_runs((SELECT array_agg(key) FROM runs WHERE id = _id));
+    SELECT * INTO _run FROM runs WHERE id = _id;
+    IF NOT FOUND THEN
+        RETURN ARRAY[1];
+    ELSIF _run.ended_at IS NOT NULL THEN
+        RETURN ARRAY[2];
+    END IF;
+    IF _kind IN ('cancel', 'pause') THEN
+        SELECT id INTO _there FROM inbox WHERE run = _run.key AND kind = _kind AND kind <> 'message';
+    ELSIF _kind <> 'message' THEN
+        SELECT id INTO _there FROM inbox
+        WHERE run = _run.key AND kind = _kind AND name = _name AND kind <> 'message';
+        IF FOUND AND _kind = 'promise' THEN
+            RETURN ARRAY[3];
+        END IF;
+    END IF;
+    IF _there IS NOT NULL THEN
+        RETURN answer(_request, ARRAY[0, _there, _run.key, 0]);
+    END IF;
+    _there := put_mail(_run, _kind, _name, _payload, false, _now);
+    RETURN answer(_request, ARRAY[0, _there, _run.key, 1]);
+END $$;
+
+-- Starting.
+
+-- The runs of a batch that are in no session. Answers with two numbers for each: 0 it was there,
+-- 1 it is accepted, 2 it is claimed, too; and its key.
+CREATE OR REPLACE FUNCTION start(
+    _request uuid, _again boolean, _worker text, _claim boolean[], _id text[], _workflow text[],
+    _version text[], _queue text[], _priority integer[], _incarnation text[], _input bytea[],
+    _digest bytea[], _created_at bigint[], _ready_at bigint[], _deadline_at bigint[],
+    _while_waiting text[], _parent bigint[], _parent_step text[], _options bytea[])
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _registered boolean;
+    _unclaimed boolean;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    -- Whoever reaps the worker waits for this lock, and then finds these runs.
+    PERFORM 1 FROM workers WHERE id = _worker FOR KEY SHARE;
+    _registered := FOUND;
+    WITH given AS MATERIALIZED (
+        SELECT *, claim AND _registered AND ready_at <= created_at AS claimed
+        FROM unnest(_claim, _id, _workflow, _version, _queue, _priority, _incarnation, _input,
+            _digest, _created_at, _ready_at, _deadline_at, _while_waiting, _parent, _parent_step,
+            _options) WITH ORDINALITY AS t (claim, id, workflow, version, queue, priority,
+            incarnation, input, digest, created_at, ready_at, deadline_at, while_waiting, parent,
+            parent_step, options, place)
+    ), accepted AS (
+        INSERT INTO runs (id, workflow, version, queue, priority, status, epoch, owner, incarnation,
+            input, digest, created_at, updated_at, ready_at, deadline_at, while_waiting, parent,
+            parent_step, parent_generation, options)
+        SELECT id, workflow, version, queue, priority,
+            CASE WHEN claimed THEN 'running' ELSE 'pending' END,
+            claimed::integer, CASE WHEN claimed THEN _worker END, incarnation, input, digest,
+            created_at, created_at, CASE WHEN NOT claimed THEN ready_at END, deadline_at,
+            while_waiting, parent, parent_step,
+            (SELECT generation FROM runs p WHERE p.key = given.parent), options
+        FROM given ORDER BY place
+        ON CONFLICT (id) DO NOTHING
+        RETURNING key, id, owner, created_at
+    ), claims AS (
+        INSERT INTO journal (run, seq, kind, key, at, epoch, position, attempt, failed)
+        SELECT key, 1, 'claim', owner, created_at, 1, 0, 0, false FROM accepted
+        WHERE owner IS NOT NULL
+    ), answers AS (
+        -- An id that occurs twice was accepted where it occurred first.
+        SELECT given.place,
+            CASE WHEN a.key IS NULL OR row_number() OVER (PARTITION BY given.id ORDER BY given.place) > 1
+                THEN 0 WHEN a.owner IS NULL THEN 1 ELSE 2 END AS code,
+            coalesce(a.key, 0) AS key
+        FROM given LEFT JOIN accepted a ON a.id = given.id
+    )
+    SELECT array_agg(n ORDER BY place, nth), bool_or(nth = 1 AND n = 1) INTO _outcome, _unclaimed
+    FROM answers CROSS JOIN LATERAL (VALUES (1, code::bigint), (2, key)) AS pair (nth, n);
+    IF _unclaimed THEN
+        PERFORM ring();
+    END IF;
+    RETURN answer(_request, _outcome);
+END $$;
+
+-- One run that is in a session. Answers like `start`, and besides: 3 its input went to the run of this
+-- key, 4 the session is busy with the run of this key.
+CREATE OR REPLACE FUNCTION start_in_session(
+    _request uuid, _again boolean, _worker text, _claim boolean, _id text, _workflow text,
+    _version text, _queue text, _priority integer, _incarnation text, _input bytea,
+    _digest bytea, _created_at bigint, _ready_at bigint, _deadline_at bigint,
+    _while_waiting text, _parent bigint, _parent_step text, _options bytea,
+    _session text, _on_busy text)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _other runs;
+    _heir boolean;
+    _goes boolean;
+    _key bigint;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    PERFORM lock_session(_session);
+    PERFORM 1 FROM runs WHERE id = _id;
+    IF FOUND THEN
+        RETURN ARRAY[0, 0];
+    END IF;
+    _heir := inherits(_session, _parent, _parent_step);
+    IF NOT _heir AND _on_busy <> 'enqueue' THEN
+        -- Whoever holds the session comes first, then the oldest.
+        PERFORM 1 FROM runs WHERE session = _session AND session IS NOT NULL AND ended_at IS NULL
+        ORDER BY key FOR UPDATE;
+        FOR _other IN
+            SELECT * FROM runs WHERE session = _session AND session IS NOT NULL AND ended_at IS NULL
+            ORDER BY (_on_busy = 'join' AND holds_session) DESC, key
+        LOOP
+            IF _on_busy = 'reject' THEN
+                RETURN ARRAY[4, _other.key];
+            ELSIF _on_busy = 'join' THEN
+                PERFORM put_mail(_other, 'message', '', _input, false, _created_at);
+                RETURN answer(_request, ARRAY[3, _other.key]);
+            ELSIF NOT EXISTS (
+                SELECT 1 FROM inbox WHERE run = _other.key AND kind = 'cancel' AND kind <> 'message')
+            THEN
+                PERFORM put_mail(_other, 'cancel', '', NULL, false, _created_at);
+            END IF;
+        END LOOP;
+    END IF;
+    _goes := _heir OR holder(_session) IS NULL;
+    IF _claim AND _goes AND _ready_at <= _created_at THEN
+        PERFORM 1 FROM workers WHERE id = _worker FOR KEY SHARE;
+        _claim := FOUND AND first_due(_session, _created_at) IS NULL;
+    ELSE
+        _claim := false;
+    END IF;
+    INSERT INTO runs (id, workflow, version, queue, priority, status, epoch, owner, incarnation,
+        input, digest, created_at, updated_at, ready_at, deadline_at, while_waiting, parent,
+        parent_step, parent_generation, options, session, blocked, holds_session)
+    VALUES (_id, _workflow, _version, _queue, _priority,
+        CASE WHEN _claim THEN 'running' ELSE 'pending' END, _claim::integer,
+        CASE WHEN _claim THEN _worker END, _incarnation, _input, _digest, _created_at, _created_at,
+        CASE WHEN NOT _claim THEN _ready_at END, _deadline_at, _while_waiting, _parent, _parent_step,
+        (SELECT generation FROM runs p WHERE p.key = _parent), _options, _session, NOT _goes, _claim)
+    ON CONFLICT (id) DO NOTHING
+    RETURNING key INTO _key;
+    IF _key IS NULL THEN
+        RETURN ARRAY[0, 0];
+    END IF;
+    IF _claim THEN
+        INSERT INTO journal (run, seq, kind, key, at, epoch, position, attempt, failed)
+        VALUES (_key, 1, 'claim', _worker, _created_at, 1, 0, 0, false);
+    ELSE
+        PERFORM ring();
+    END IF;
+    RETURN answer(_request, ARRAY[CASE WHEN _claim THEN 2 ELSE 1 END, _key]);
+END $$;
+
+-- Appending.
+
+CREATE OR REPLACE FUNCTION suspend_run(
+    _run runs, _at bigint, _status text, _ready_at bigint, _seen bigint, _reason text) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- Posting locks the run's row, too: mail is either seen by this statement, which is later than the
+    -- lock, or posted to a run that is waiting already.
+    IF EXISTS (SELECT 1 FROM inbox WHERE run = _run.key AND id > _seen) THEN
+        RETURN false;
+    END IF;
+    UPDATE runs
+    SET status = _status, owner = NULL, ready_at = _ready_at, reason = _reason, updated_at = _at,
+        holds_session = holds_session AND while_waiting = 'hold',
+        strikes = CASE WHEN strikes > 0 AND made_progress(key) THEN 0 ELSE strikes END
+    WHERE key = _run.key;
+    PERFORM pass_on(_run.session, _at);
+    IF _ready_at IS NOT NULL THEN
+        PERFORM ring();  -- others may sleep until a later deadline than this one
+    END IF;
+    RETURN true;
+END $$;
+
+CREATE OR REPLACE FUNCTION end_run(_run runs, _at bigint, _status text, _output bytea) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    _parent runs;
+BEGIN
+    UPDATE runs
+    SET status = _status, output = _output, ended_at = _at, updated_at = _at, owner = NULL,
+        ready_at = NULL, blocked = false, holds_session = false, reason = NULL
+    WHERE key = _run.key;
+    PERFORM pass_on(_run.session, _at);
+    IF _run.parent IS NOT NULL AND _run.parent_step IS NOT NULL THEN
+        SELECT * INTO _parent FROM runs WHERE key = _run.parent;
+        IF FOUND AND _parent.ended_at IS NULL AND _parent.generation = _run.parent_generation
+            AND NOT EXISTS (
+                SELECT 1 FROM inbox
+                WHERE run = _parent.key AND kind = 'child' AND name = _run.parent_step
+                  AND kind <> 'message')
+        THEN
+            PERFORM put_mail(
+                _parent, 'child', _run.parent_step, _output, _status <> 'completed', _at);
+        END IF;
+    END IF;
+    PERFORM ring();
+END $$;
+
+CREATE OR REPLACE FUNCTION continue_run(
+    _run runs, _at bigint, _input bytea, _digest bytea) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- What the journal that goes has delivered, and what only the old generation asked for.
+    DELETE FROM inbox
+    WHERE run = _run.key AND (
+        kind IN ('pause', 'child')
+        OR id IN (SELECT mail FROM journal WHERE run = _run.key AND mail IS NOT NULL));
+    DELETE FROM journal WHERE run = _run.key;
+    DELETE FROM promises WHERE run = _run.key;
+    UPDATE runs
+    SET status = 'pending', owner = NULL, ready_at = _at, updated_at = _at,
+        generation = generation + 1, input = _input, digest = _digest, strikes = 0, resumes = 0,
+        reason = NULL
+    WHERE key = _run.key;
+    PERFORM ring();
+END $$;
+
+-- Answers with one number for each append: 0 refused, 1 done, 2 done and suspended. No run occurs twice.
+--
+-- The fence: an append goes in only if the entry before its first one exists with its epoch. If two
+-- want one place at once, the primary key lets one of them in, and the other statement fails as a
+-- whole (23505); its caller then sends its appends one by one. What was superseded while this function
+-- worked is found by its last look (HF001), with the same consequence.
+CREATE OR REPLACE FUNCTION append(
+    _request uuid, _again boolean,
+    _run bigint[], _epoch integer[], _seq integer[],
+    _e_run bigint[], _e_epoch integer[], _e_seq integer[], _e_kind text[], _e_key text[],
+    _e_at bigint[], _e_position integer[], _e_attempt integer[], _e_failed boolean[],
+    _e_digest bytea[], _e_input bytea[], _e_output bytea[], _e_started_at bigint[],
+    _e_due_at bigint[], _e_mail bigint[],
+    _t_place integer[], _t_what text[], _t_at bigint[], _t_status text[], _t_ready_at bigint[],
+    _t_seen bigint[], _t_reason text[], _t_payload bytea[], _t_digest bytea[],
+    _p_place integer[], _p_name text[], _p_key text[], _p_kind text[], _p_type text[],
+    _p_prompt bytea[], _p_created_at bigint[],
+    _s_place integer[], _s_session text[], _s_key text[], _s_value bytea[])
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _locked bigint[];
+    _all_landed boolean;
+    _mine runs;
+    _then record;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    IF _t_place IS NOT NULL OR _s_place IS NOT NULL OR 0 = ANY(_seq) THEN
+        -- A run without entries in this batch has no place that could collide: its row is locked instead.
+        SELECT array_agg(run) INTO _locked FROM (
+            SELECT _run[place] AS run FROM unnest(_t_place) place
+            UNION ALL
+            SELECT run FROM unnest(_run, _seq) a (run, seq) WHERE seq = 0
+        ) changed;
+        -- Messages of a session get their ids under its lock: in the order in which they are seen.
+        PERFORM lock_runs(_locked, _s_session);
+    END IF;
+    SELECT array_agg(landed::integer::bigint ORDER BY place) INTO _outcome
+    FROM (
+        SELECT place,
+            EXISTS (SELECT 1 FROM runs r
+                WHERE r.key = a.run AND r.epoch = a.epoch AND r.owner IS NOT NULL)
+            AND (a.seq = 0 OR (
+                EXISTS (SELECT 1 FROM journal j
+                    WHERE j.run = a.run AND j.seq = a.seq - 1 AND j.epoch = a.epoch)
+                AND NOT EXISTS (SELECT 1 FROM journal j WHERE j.run = a.run AND j.seq = a.seq)
+            )) AS landed
+        FROM unnest(_run, _epoch, _seq) WITH ORDINALITY AS a (run, epoch, seq, place)
+    ) fence;
+    IF _e_run IS NOT NULL THEN
+        _all_landed := NOT 0 = ANY(_outcome);
+        INSERT INTO journal (run, epoch, seq, kind, key, at, position, attempt, failed, digest,
+            input, output, started_at, due_at, mail)
+        SELECT e.* FROM unnest(_e_run, _e_epoch, _e_seq, _e_kind, _e_key, _e_at, _e_position,
+            _e_attempt, _e_failed, _e_digest, _e_input, _e_output, _e_started_at, _e_due_at, _e_mail)
+            AS e (run, epoch, seq, kind, key, at, position, attempt, failed, digest, input, output,
+            started_at, due_at, mail)
+        WHERE _all_landed
+            OR e.run IN (SELECT run FROM unnest(_run, _outcome) a (run, code) WHERE code = 1);
+    END IF;
+    -- A run that was claimed and started afresh in between has left our place free: look again.
+    IF EXISTS (
+        SELECT 1 FROM unnest(_run, _epoch, _outcome) AS a (run, epoch, code)
+        WHERE a.code = 1 AND NOT EXISTS (
+            SELECT 1 FROM runs r WHERE r.key = a.run AND r.epoch = a.epoch AND r.owner IS NOT NULL))
+    THEN
+        RAISE EXCEPTION 'superseded' USING ERRCODE = 'HF001';
+    END IF;
+    IF _p_place IS NOT NULL THEN
+        INSERT INTO promises (run, name, key, kind, type, prompt, created_at, resolved)
+        SELECT _run[p.place], p.name, p.key, p.kind, p.type, p.prompt, p.created_at,
+            EXISTS (SELECT 1 FROM inbox i
+                WHERE i.run = _run[p.place] AND i.kind = 'promise' AND i.name = p.name
+                  AND i.kind <> 'message')
+        FROM unnest(_p_place, _p_name, _p_key, _p_kind, _p_type, _p_prompt, _p_created_at)
+            AS p (place, name, key, kind, type, prompt, created_at)
+        WHERE _outcome[p.place] = 1
+        ON CONFLICT (run, name) DO UPDATE SET
+            key = excluded.key, kind = excluded.kind, type = excluded.type,
+            prompt = excluded.prompt;
+    END IF;
+    IF _s_place IS NOT NULL THEN
+        PERFORM write_session(s.session, s.key, s.value)
+        FROM unnest(_s_place, _s_session, _s_key, _s_value) WITH ORDINALITY
+            AS s (place, session, key, value, nth)
+        WHERE _outcome[s.place] = 1;
+    END IF;
+    FOR _then IN
+        SELECT * FROM unnest(_t_place, _t_what, _t_at, _t_status, _t_ready_at, _t_seen, _t_reason,
+            _t_payload, _t_digest)
+            AS t (place, what, at, status, ready_at, seen, reason, payload, digest)
+        WHERE _outcome[place] = 1
+    LOOP
+        SELECT * INTO _mine FROM runs WHERE key = _run[_then.place];
+        IF _then.what = 'end' THEN
+            PERFORM end_run(_mine, _then.at, _then.status, _then.payload);
+        ELSIF _then.what = 'suspend' THEN
+            IF suspend_run(
+                _mine, _then.at, _then.status, _then.ready_at, _then.seen, _then.reason)
+            THEN
+                _outcome[_then.place] := 2;
+            END IF;
+        ELSE
+            PERFORM continue_run(_mine, _then.at, _then.payload, _then.digest);
+        END IF;
+    END LOOP;
+    RETURN answer(_request, _outcome);
+END $$;
+
+CREATE OR REPLACE FUNCTION write_session(_session text, _key text, _value bytea) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    IF _key IS NULL THEN
+        INSERT INTO session_messages (session, payload) VALUES (_session, _value);
+    ELSIF _value IS NULL THEN
+        DELETE FROM session_state WHERE session = _session AND key = _key;
+    ELSE
+        INSERT INTO session_state (session, key, value) VALUES (_session, _key, _value)
+        ON CONFLICT (session, key) DO UPDATE SET value = excluded.value;
+    END IF;
+END $$;
+
+-- Claiming.
+
+-- Makes a worker the owner of runs whose rows are locked. A claim is an entry: if a former owner takes
+-- its place at this very moment, it reads again and takes the next one.
+CREATE OR REPLACE FUNCTION take(_runs bigint[], _worker text, _now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    _left bigint[] := _runs;
+BEGIN
+    UPDATE runs
+    SET status = 'running', owner = _worker, epoch = epoch + 1, ready_at = NULL, reason = NULL,
+        updated_at = _now, holds_session = session IS NOT NULL
+    WHERE key = ANY(_runs);
+    LOOP
+        WITH placed AS (
+            INSERT INTO journal (run, seq, kind, key, at, epoch, position, attempt, failed)
+            SELECT r.key, coalesce((SELECT max(seq) FROM journal j WHERE j.run = r.key), 0) + 1,
+                'claim', _worker, _now, r.epoch, 0, 0, false
+            FROM runs r WHERE r.key = ANY(_left) ORDER BY r.key
+            ON CONFLICT DO NOTHING
+            RETURNING run)
+        SELECT array_agg(key) INTO _left
+        FROM unnest(_left) AS missing (key) WHERE key NOT IN (SELECT run FROM placed);
+        EXIT WHEN _left IS NULL;
+    END LOOP;
+END $$;
+
+-- Every (workflow, priority) with claimable runs, found by jumping through the index.
+CREATE OR REPLACE FUNCTION ready_lanes(_workflows text[])
+RETURNS TABLE (workflow text, priority integer)
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    WITH RECURSIVE lanes (workflow, priority) AS (
+        SELECT served, (
+            SELECT max(r.priority) FROM runs r
+            WHERE r.workflow = served AND r.ready_at IS NOT NULL AND NOT r.blocked)
+        FROM unnest(_workflows) served
+        UNION ALL
+        SELECT lanes.workflow, (
+            SELECT max(r.priority) FROM runs r
+            WHERE r.workflow = lanes.workflow AND r.ready_at IS NOT NULL AND NOT r.blocked
+              AND r.priority < lanes.priority)
+        FROM lanes WHERE lanes.priority IS NOT NULL
+    )
+    SELECT workflow, priority FROM lanes WHERE priority IS NOT NULL;
+$$;
+
+-- Answers with the keys of the runs that were claimed, in order. HF002: the worker is not registered.
+-- Workflows of one priority share the room evenly, so that a long queue of one starves no other.
+CREATE OR REPLACE FUNCTION claim(
+    _request uuid, _again boolean, _worker text, _workflows text[], _now bigint, _limit integer,
+    _alone boolean)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
+DECLARE
+    _taken bigint[] := answered(_request, _again);
+    _suspect_strikes constant integer := 2;
+    _lane record;
+    _free bigint[];
+    _due runs;
+    _room integer;
+    _found integer;
+    _passed_over boolean;
+BEGIN
+    IF _taken IS NOT NULL THEN
+        RETURN _taken;
+    END IF;
+    _taken := ARRAY[]::bigint[];
+    PERFORM 1 FROM workers WHERE id = _worker FOR KEY SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'not registered' USING ERRCODE = 'HF002';
+    END IF;
+    FOR _lane IN
+        SELECT priority, array_agg(workflow) AS workflows FROM ready_lanes(_workflows)
+        GROUP BY priority ORDER BY priority DESC
+    LOOP
+        LOOP
+            _room := _limit - cardinality(_taken);
+            IF _room <= 0 THEN
+                RETURN answer(_request, _taken);
+            END IF;
+            _found := 0;
+            _passed_over := false;
+            _free := ARRAY[]::bigint[];
+            FOR _due IN
+                SELECT best.* FROM unnest(_lane.workflows) AS served (name)
+                CROSS JOIN LATERAL (
+                    SELECT r.* FROM runs r
+                    WHERE r.workflow = served.name AND r.priority = _lane.priority
+                      AND r.ready_at IS NOT NULL AND NOT r.blocked AND r.ready_at <= _now
+                      AND (r.strikes < _suspect_strikes OR (_alone AND cardinality(_taken) = 0))
+                    ORDER BY r.ready_at, r.key
+                    LIMIT (_room + cardinality(_lane.workflows) - 1) / cardinality(_lane.workflows)
+                    FOR UPDATE SKIP LOCKED
+                ) best
+                ORDER BY best.ready_at, best.key LIMIT _room
+            LOOP
+                _found := _found + 1;
+                IF _due.strikes >= _suspect_strikes AND cardinality(_taken) > 0 THEN
+                    CONTINUE;
+                END IF;
+                IF _due.session IS NOT NULL THEN
+                    -- Rows are locked after sessions everywhere else, so this one must not wait:
+                    -- whoever has the session now will ring.
+                    IF NOT pg_try_advisory_xact_lock(hashtextextended(
+                        current_schema() || '/session/' || _due.session, 0))
+                    THEN
+                        CONTINUE;
+                    END IF;
+                    IF NOT is_next(_due, _now) THEN
+                        _passed_over := true;
+                        CONTINUE;
+                    END IF;
+                    PERFORM take(ARRAY[_due.key], _worker, _now);
+                    PERFORM unblock_heirs(_due.key, _due.session);
+                ELSE
+                    _free := _free || _due.key;
+                END IF;
+                _taken := _taken || _due.key;
+                EXIT WHEN _due.strikes >= _suspect_strikes;
+            END LOOP;
+            IF cardinality(_free) > 0 THEN
+                PERFORM take(_free, _worker, _now);
+            END IF;
+            IF _due.strikes >= _suspect_strikes AND cardinality(_taken) = 1 THEN
+                RETURN answer(_request, _taken);
+            END IF;
+            -- What was passed over has left the queue: there may be others behind it.
+            EXIT WHEN NOT _passed_over AND _found < _room;
+            EXIT WHEN _found = 0;
+        END LOOP;
+    END LOOP;
+    RETURN answer(_request, _taken);
+END $$;
+
+CREATE OR REPLACE FUNCTION release(
+    _request uuid, _again boolean, _worker text, _runs bigint[], _epochs integer[], _now bigint)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _released bigint;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    PERFORM 1 FROM runs WHERE key = ANY(_runs) ORDER BY key FOR UPDATE;
+    UPDATE runs r
+    SET status = 'pending', owner = NULL, ready_at = _now, updated_at = _now,
+        strikes = CASE WHEN r.strikes > 0 AND made_progress(r.key) THEN 0 ELSE r.strikes END
+    FROM unnest(_runs, _epochs) AS held (key, epoch)
+    WHERE r.key = held.key AND r.epoch = held.epoch AND r.owner = _worker;
+    GET DIAGNOSTICS _released = ROW_COUNT;
+    IF _released > 0 THEN
+        PERFORM ring();
+    END IF;
+    RETURN answer(_request, ARRAY[_released]);
+END $$;
+
+-- Going on after a stop. These answer with 0, or with why not: 1 there is no such run, 2 its status.
+
+CREATE OR REPLACE FUNCTION resume(_request uuid, _again boolean, _id text, _now bigint)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _run runs;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    PERFORM lock_runs((SELECT array_agg(key) FROM runs WHERE id = _id));
+    SELECT * INTO _run FROM runs WHERE id = _id;
+    IF NOT FOUND THEN
+        RETURN ARRAY[1];
+    ELSIF _run.status NOT IN ('paused', 'parked', 'quarantined') THEN
+        RETURN ARRAY[2];
+    END IF;
+    DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
+    UPDATE runs
+    SET status = 'pending', ready_at = _now, updated_at = _now, strikes = 0,
+        blocked = NOT may_go(session, holds_session, parent, parent_step),
+        resumes = resumes + 1, reason = NULL
+    WHERE key = _run.key;
+    PERFORM ring();
+    RETURN answer(_request, ARRAY[0]);
+END $$;
+
+CREATE OR REPLACE FUNCTION rerun(
+    _request uuid, _again boolean, _id text, _now bigint, _drop integer[]) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _run runs;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    PERFORM lock_runs((SELECT array_agg(key) FROM runs WHERE id = _id));
+    SELECT * INTO _run FROM runs WHERE id = _id;
+    IF NOT FOUND THEN
+        RETURN ARRAY[1];
+    ELSIF _run.status NOT IN ('failed', 'cancelled') THEN
+        RETURN ARRAY[2];
+    END IF;
+    -- A child whose end is forgotten may end again, and otherwise.
+    DELETE FROM inbox WHERE kind = 'child' AND id IN (
+        SELECT mail FROM journal WHERE run = _run.key AND seq = ANY(_drop));
+    DELETE FROM inbox WHERE run = _run.key AND kind IN ('cancel', 'pause');
+    DELETE FROM journal WHERE run = _run.key AND seq = ANY(_drop);
+    -- No number may occur twice even inside one statement, so the new ones are negative at first.
+    UPDATE journal j SET seq = -dense.place
+    FROM (SELECT seq, row_number() OVER (ORDER BY seq) AS place FROM journal WHERE run = _run.key) dense
+    WHERE j.run = _run.key AND j.seq = dense.seq;
+    UPDATE journal SET seq = -seq WHERE run = _run.key;
+    -- A deadline that has passed would end the run again at once.
+    UPDATE runs
+    SET status = 'pending', ready_at = _now, updated_at = _now, ended_at = NULL, output = NULL,
+        blocked = NOT may_go(session, holds_session, parent, parent_step), reason = NULL,
+        strikes = 0, deadline_at = CASE WHEN deadline_at > _now THEN deadline_at END
+    WHERE key = _run.key;
+    PERFORM ring();
+    RETURN answer(_request, ARRAY[0]);
+END $$;
+
+-- Gives a run that was just accepted a copy of another one's journal, and makes it claimable.
+CREATE OR REPLACE FUNCTION copy_journal(_source bigint, _target bigint, _before integer) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    -- Deliveries lose their mail id: it names a row of the other run's inbox.
+    INSERT INTO journal (run, seq, kind, key, at, epoch, position, attempt, failed, digest, input,
+        output, started_at, due_at, format, codec, encryption_key, blob)
+    SELECT _target, seq, kind, key, at, 0, position, attempt, failed, digest, input, output,
+        started_at, due_at, format, codec, encryption_key, blob
+    FROM journal WHERE run = _source AND seq < _before ORDER BY seq;
+    INSERT INTO promises (run, name, key, kind, type, prompt, created_at, resolved)
+    SELECT _target, name, key, kind, type, prompt, created_at, EXISTS (
+        SELECT 1 FROM journal j WHERE j.run = _target AND j.kind = 'promise' AND j.key = p.key)
+    FROM promises p WHERE p.run = _source;
+END $$;
+
+CREATE OR REPLACE FUNCTION fork(
+    _request uuid, _again boolean, _source text, _before integer, _id text, _workflow text,
+    _version text, _queue text, _priority integer, _incarnation text, _input bytea,
+    _digest bytea, _created_at bigint, _ready_at bigint, _deadline_at bigint,
+    _while_waiting text, _parent bigint, _parent_step text, _options bytea, _session text)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _from bigint;
+    _key bigint;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    IF _session IS NOT NULL THEN
+        PERFORM lock_session(_session);
+    END IF;
+    SELECT key INTO _from FROM runs WHERE id = _source;
+    IF NOT FOUND THEN
+        RETURN ARRAY[1, 0];
+    END IF;
+    INSERT INTO runs (id, workflow, version, queue, priority, status, incarnation, input, digest,
+        created_at, updated_at, ready_at, deadline_at, while_waiting, parent, parent_step,
+        parent_generation, options, session, blocked)
+    VALUES (_id, _workflow, _version, _queue, _priority, 'pending', _incarnation, _input, _digest,
+        _created_at, _created_at, _ready_at, _deadline_at, _while_waiting, _parent, _parent_step,
+        (SELECT generation FROM runs p WHERE p.key = _parent), _options, _session,
+        NOT may_go(_session, false, _parent, _parent_step))
+    ON CONFLICT (id) DO NOTHING
+    RETURNING key INTO _key;
+    IF _key IS NULL THEN
+        RETURN ARRAY[0, 0];
+    END IF;
+    PERFORM copy_journal(_from, _key, _before);
+    PERFORM ring();
+    RETURN answer(_request, ARRAY[0, _key]);
+END $$;
+
+-- Workers.
+
+-- Names this server's present life: it changes with a restart and with a failover. Locks of an
+-- earlier life are gone, whoever held them.
+CREATE OR REPLACE FUNCTION server_life() RETURNS text
+LANGUAGE sql STABLE AS $$
+    SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' '
+        || to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS');
+$$;
+
+CREATE OR REPLACE FUNCTION notice_server() RETURNS void
+LANGUAGE sql AS $$
+    UPDATE holdfast SET server = server_life(), server_since = clock_timestamp()
+    WHERE server <> server_life();
+$$;
+
+-- The key of one of a worker's two liveness locks.
+CREATE OR REPLACE FUNCTION liveness_key(_worker text, _which integer) RETURNS bigint
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT hashtextextended(current_schema() || '/worker/' || _worker || '/' || _which, 0);
+$$;
+
+-- Whether a worker's death is certain: it held its locks on this very server, and neither is held now.
+CREATE OR REPLACE FUNCTION is_dead(_worker text) RETURNS boolean
+LANGUAGE sql SET search_path FROM CURRENT AS $$
+    SELECT EXISTS (
+        SELECT 1 FROM workers WHERE id = _worker AND server = server_life()
+    ) AND NOT EXISTS (
+        SELECT 1 FROM pg_locks
+        WHERE locktype = 'advisory' AND granted AND objsubid = 1
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+          AND (classid::bigint << 32 | objid::bigint)
+            IN (liveness_key(_worker, 1), liveness_key(_worker, 2)));
+$$;
+
+-- What is left of a worker's lease. A server that has just come up or taken over gives everybody one
+-- lease of grace: nobody could renew while there was none.
+CREATE OR REPLACE FUNCTION lease_left(_worker workers) RETURNS double precision
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT extract(epoch FROM greatest(_worker.lease_until, CASE WHEN _worker.server <> h.server
+        THEN h.server_since + make_interval(secs => _worker.lease_seconds) END)
+        - clock_timestamp())::double precision
+    FROM holdfast h;
+$$;
+
+CREATE OR REPLACE FUNCTION register(
+    _id text, _host text, _pid integer, _process_started text, _started_at bigint,
+    _lease_seconds double precision, _note text)
+RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM notice_server();
+    INSERT INTO workers (
+        id, host, pid, process_started, started_at, lease_seconds, lease_until, server, note)
+    VALUES (_id, _host, _pid, _process_started, _started_at, _lease_seconds,
+        clock_timestamp() + make_interval(secs => _lease_seconds), server_life(), _note)
+    ON CONFLICT (id) DO UPDATE SET
+        lease_until = excluded.lease_until, server = excluded.server, host = excluded.host,
+        pid = excluded.pid, process_started = excluded.process_started, note = excluded.note;
+    PERFORM ring();
+END $$;
+
+-- Renews a lease, and says on which server the worker holds its locks; false: it has been reaped.
+CREATE OR REPLACE FUNCTION renew(_worker text, _locked boolean) RETURNS boolean
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    PERFORM notice_server();
+    UPDATE workers
+    SET lease_until = clock_timestamp() + make_interval(secs => lease_seconds),
+        server = CASE WHEN _locked THEN server_life() ELSE server END
+    WHERE id = _worker;
+    RETURN FOUND;
+END $$;
+
+-- Frees a worker's runs, and quarantines those that keep killing theirs.
+CREATE OR REPLACE FUNCTION free_runs(_worker text, _now bigint)
+RETURNS TABLE (id text, quarantined boolean)
+LANGUAGE plpgsql AS $$
+DECLARE
+    _quarantine_strikes constant integer := 5;
+BEGIN
+    PERFORM 1 FROM runs WHERE owner = _worker ORDER BY key FOR UPDATE;
+    RETURN QUERY
+    WITH owned AS MATERIALIZED (
+        SELECT r.key, CASE WHEN made_progress(r.key) THEN 0 ELSE r.strikes + 1 END AS strikes
+        FROM runs r WHERE r.owner = _worker
+    )
+    UPDATE runs r
+    SET owner = NULL, strikes = owned.strikes, updated_at = coalesce(_now, r.updated_at),
+        status = CASE WHEN owned.strikes >= _quarantine_strikes THEN 'quarantined' ELSE 'pending' END,
+        ready_at = CASE WHEN owned.strikes >= _quarantine_strikes THEN NULL
+            ELSE coalesce(_now, r.updated_at) END,
+        reason = CASE WHEN owned.strikes >= _quarantine_strikes THEN
+            'its worker died ' || owned.strikes || ' times without the run getting any further, the '
+            || 'last one was ' || _worker || '; resume it when the cause is gone'
+            ELSE r.reason END
+    FROM owned WHERE r.key = owned.key
+    RETURNING r.id, r.status = 'quarantined';
+    PERFORM ring();
+END $$;
+
+-- Strikes a worker off and frees its runs, if it is dead or its lease has run out. No row: neither, or
+-- somebody else did it; else the first row is the worker, and the others its runs.
+CREATE OR REPLACE FUNCTION reap(_worker text, _now bigint, _dead boolean)
+RETURNS TABLE (id text, quarantined boolean)
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _row workers;
+BEGIN
+    PERFORM notice_server();
+    SELECT * INTO _row FROM workers w WHERE w.id = _worker FOR UPDATE;
+    IF NOT FOUND OR NOT (_dead OR lease_left(_row) <= 0) THEN
+        RETURN;
+    END IF;
+    DELETE FROM workers w WHERE w.id = _worker;
+    RETURN QUERY SELECT _worker, false;
+    RETURN QUERY SELECT * FROM free_runs(_worker, _now);
+END $$;
+
+CREATE OR REPLACE FUNCTION hand_back(_worker text, _note text) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _freed bigint;
+BEGIN
+    UPDATE workers w SET note = _note WHERE w.id = _worker;
+    SELECT count(*) INTO _freed FROM free_runs(_worker, NULL);
+    RETURN _freed;
+END $$;
+
+CREATE OR REPLACE FUNCTION deregister(_worker text) RETURNS void
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    DELETE FROM workers WHERE id = _worker;
+    PERFORM 1 FROM runs WHERE owner = _worker ORDER BY key FOR UPDATE;
+    UPDATE runs SET status = 'pending', owner = NULL, ready_at = updated_at WHERE owner = _worker;
+    IF FOUND THEN
+        PERFORM ring();
+    END IF;
+END $$;
+
+-- Upkeep.
+
+CREATE OR REPLACE FUNCTION prune(_ended_before bigint, _limit integer) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _keys bigint[];
+BEGIN
+    SELECT array_agg(key) INTO _keys FROM (
+        SELECT key FROM runs WHERE ended_at < _ended_before AND ended_at IS NOT NULL
+        ORDER BY ended_at LIMIT _limit FOR UPDATE SKIP LOCKED) old;
+    DELETE FROM journal WHERE run = ANY(_keys);
+    DELETE FROM inbox WHERE run = ANY(_keys);
+    DELETE FROM promises WHERE run = ANY(_keys);
+    DELETE FROM runs WHERE key = ANY(_keys);
+    DELETE FROM requests WHERE at < now() - interval '1 hour';
+    RETURN coalesce(cardinality(_keys), 0);
+END $$;
