@@ -51,7 +51,7 @@ OnStep = Callable[[RunRow, str, bytes | None], None]
 class Settings:
     """What a worker sets for its runs."""
 
-    __slots__ = ("memory_wait", "on_step", "unsure_wait")
+    __slots__ = ("checks_arguments", "memory_wait", "on_step", "unsure_wait")
 
     def __init__(
         self, memory_wait: Micros, unsure_wait: Micros, on_step: OnStep | None = None
@@ -59,3 +59,4 @@ class Settings:
         self.memory_wait = memory_wait  # waits shorter than this stay in memory
         self.unsure_wait = unsure_wait  # the same, while the body may be doing plain I/O
         self.on_step = on_step  # called when a try at a step begins
+        self.checks_arguments = False  # look whether a step changed its own, for tests

@@ -14,6 +14,7 @@ import collections
 import itertools
 from collections.abc import Iterable
 
+from holdfast.engine.arguments import why_others
 from holdfast.engine.context import Claim, enclosing_step, parent_path
 from holdfast.errors import Diverged
 from holdfast.types import COMPLETIONS, Entry, Kind
@@ -117,7 +118,9 @@ class Journal:
 
     # Claim and look up
 
-    def find(self, claim: Claim, kind: Kind, digest: bytes | None = None) -> Entry | None:
+    def find(
+        self, claim: Claim, kind: Kind, digest: bytes | None = None, arguments: bytes = b"{}"
+    ) -> Entry | None:
         """The recorded completion of this call, if there is one; Diverged if it is another
         call's."""
         frame = claim.scope.frame
@@ -133,7 +136,10 @@ class Journal:
             raise self.diverged(claim.key, why, frame.order)
         if digest is not None and entry.digest is not None and digest != entry.digest:
             if frame.is_root:
-                raise self.diverged(claim.key, "it was recorded with other arguments", frame.order)
+                earlier = itertools.takewhile(lambda e: e is not entry, log.completions.values())
+                hint = why_others(entry, arguments, earlier)
+                why = "it was recorded with other arguments"
+                raise self.diverged(claim.key, why, frame.order, hint)
             # A step's body does real work and may ask for other things when it is re-entered; what
             # was recorded for other arguments is then not its answer.
             del log.completions[claim.key]
@@ -176,7 +182,9 @@ class Journal:
         root = self.logs[""]
         root.completions.clear()
 
-    def diverged(self, asked: str, why: str, upcoming: Iterable[Entry] | None) -> Diverged:
+    def diverged(
+        self, asked: str, why: str, upcoming: Iterable[Entry] | None, hint: str = ""
+    ) -> Diverged:
         """An error with a diff: what is recorded next, and what the code asks for instead."""
         agreed = [f"      {key}" for key in self._tail]
         recorded = [
@@ -187,8 +195,10 @@ class Journal:
         return Diverged(
             f"run {self.run_id!r} diverged from its journal: {why}.\n{lines}\n"
             "    (- recorded next, + asked for by the code as it is now)\n"
+            f"{hint}"
             "The workflow's code changed while the run was under way, or it depends on something "
-            "that is not journaled (the time, random numbers, the order of a set). Bring the old "
+            "that is not journaled (the time, random numbers, the order of a set, an argument that "
+            "a step changed in place). Bring the old "
             f"code back and `holdfast resume {self.run_id}`, or start anew from a step on which "
             f"both agree: `holdfast fork {self.run_id} --before KEY`."
         )

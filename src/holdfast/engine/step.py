@@ -21,6 +21,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from holdfast import codec
 from holdfast.engine import hosts
+from holdfast.engine.arguments import warn_if_changed
 from holdfast.engine.attempt import Attempt, is_async_function, replay
 from holdfast.engine.context import Claim, printable, scope
 from holdfast.engine.depth import refuse_if_nested_too_deep, refuse_if_too_deep
@@ -147,17 +148,23 @@ class Step:
                 "await it in the workflow itself"
             )
         what = f"step {claim.key!r} of run {run.row.id!r}"
-        payload = codec.encode(
-            self._identity(args, kwargs), what=f"the arguments of {what}", loose=True
-        )
+        payload = self._encode(args, kwargs, what)
         digest = codec.digest(payload)
-        recorded = run.journal.find(claim, Kind.STEP, digest)
+        recorded = run.journal.find(claim, Kind.STEP, digest, payload)
         if recorded is not None:
             return await replay(run, frame, claim, recorded, self._decode(what))
         attempt = Attempt(run, frame, claim, what, self)
         attempt.input = payload if self.journal_input else None
         attempt.digest = digest
-        return await attempt.until_done(args, kwargs, in_thread)
+        result = await attempt.until_done(args, kwargs, in_thread)
+        if run.host.settings.checks_arguments:
+            after = functools.partial(self._encode, args, kwargs, what)
+            warn_if_changed(payload, after, claim.key, self.fn)
+        return result
+
+    def _encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> bytes:
+        named = self._identity(args, kwargs)
+        return codec.encode(named, what=f"the arguments of {what}", loose=True)
 
     def _identity(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         # By name, so that a refactoring from f(1) to f(x=1) does not change what was asked for.

@@ -181,7 +181,7 @@ class _Life:
             store=self.store,
         )
         env.on_step = self._step_began
-        await env.app.open()
+        await env.open()
         life = asyncio.create_task(self._drive(env))
         death = asyncio.create_task(self.store.crashed.wait())
         try:

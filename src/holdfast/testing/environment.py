@@ -80,8 +80,12 @@ class Environment:
     # Life
 
     async def __aenter__(self) -> Environment:
-        await self.app.open()
+        await self.open()
         return self
+
+    async def open(self) -> None:
+        await self.app.open()
+        self.worker.settings.checks_arguments = True
 
     async def __aexit__(self, *exc: object) -> None:
         await self.app.close(grace=timedelta(0))
@@ -97,7 +101,7 @@ class Environment:
     async def crash(self) -> None:
         """The worker dies on the spot, and another one opens the same store."""
         await self.die()
-        await self.app.open()
+        await self.open()
 
     async def die(self) -> None:
         await self.worker.crash()
