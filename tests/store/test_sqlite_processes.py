@@ -260,9 +260,9 @@ class TestDeath:
         found = await only_worker(store)
         other = WorkerRow("w1", found.host, found.pid, "another start", NOW, 60)
         second = SQLiteStore(store.path)
-        assert not second.is_dead(found)
-        assert second.is_dead(other)
-        assert not second.is_dead(WorkerRow("w1", "another host", 1, "x", NOW, 60))
+        assert not await second.is_dead(found)
+        assert await second.is_dead(other)
+        assert not await second.is_dead(WorkerRow("w1", "another host", 1, "x", NOW, 60))
 
 
 class TestStoppedInsideATransaction:
