@@ -31,6 +31,19 @@ async def takes_its_time(name: str) -> str:
     return name
 
 
+@holdfast.workflow
+async def converses(text: str) -> list[Any]:
+    heard: list[Any] = [text]
+    while heard[-1] != "bye":
+        heard.append((await holdfast.receive())["text"])
+    return heard
+
+
+@holdfast.workflow
+async def asks() -> str:
+    return await holdfast.promise("ok", str)
+
+
 @pytest.fixture(autouse=True)
 def fresh_log() -> None:
     log.clear()
@@ -75,13 +88,6 @@ async def test_a_busy_session_can_reject() -> None:
 
 
 async def test_a_message_for_a_busy_session_can_join_the_run_that_has_it() -> None:
-    @holdfast.workflow
-    async def converses(text: str) -> list[Any]:
-        heard: list[Any] = [text]
-        while heard[-1] != "bye":
-            heard.append((await holdfast.receive())["text"])
-        return heard
-
     async with Environment([converses], worker_options=LEAVES_AT_ONCE) as env:
         app = env.app.with_options(session="s", on_busy="join")
         first = await app.start(converses, "hello")
@@ -89,6 +95,65 @@ async def test_a_message_for_a_busy_session_can_join_the_run_that_has_it() -> No
         second = await app.start(converses, "bye")
         assert second.id == first.id
         assert await env.result(second) == ["hello", "bye"]
+
+
+async def test_a_joining_message_that_is_sent_again_under_its_id_arrives_once() -> None:
+    async with Environment([converses], worker_options=LEAVES_AT_ONCE) as env:
+        app = env.app.with_options(session="s", on_busy="join")
+        first = await app.start(converses, "hello")
+        for _ in range(3):
+            again = await app.with_options(id="message-1").start(converses, "are you there?")
+            assert again.id == first.id
+        with pytest.raises(holdfast.IdReused, match="message-1"):
+            await app.with_options(id="message-1").start(converses, "something else")
+        await app.with_options(id="message-2").start(converses, "bye")
+        heard = ["hello", "are you there?", "bye"]
+        assert await env.result(first) == heard
+        # It has ended, and the caller who never heard of that asks once more.
+        late = await app.with_options(id="message-2").start(converses, "bye")
+        assert await env.result(late) == heard
+        assert len(await env.app.list()) == 1
+
+
+async def test_a_run_that_another_one_starts_may_join_and_a_child_never_does() -> None:
+    @holdfast.workflow
+    async def says_bye() -> tuple[str, list[Any]]:
+        joins = converses.with_options(session="s", on_busy="join")
+        own = await holdfast.child(joins.with_options(session="t"), "bye")
+        return await holdfast.start(joins, "bye"), own
+
+    async with Environment([converses, says_bye], worker_options=LEAVES_AT_ONCE) as env:
+        first = await env.app.with_options(session="s").start(converses, "hello")
+        busy = await env.app.with_options(session="t").start(converses, "busy")
+        run = await env.app.with_options(id="says").start(says_bye)
+        await env.settle()
+        assert "waits behind" in await env.app.why("says/child:converses#0")
+        await busy.send({"text": "bye"})
+        assert await env.result(run) == (first.id, ["bye"])
+        assert await env.result(first) == ["hello", "bye"]
+
+
+async def test_why_names_the_run_that_is_ahead_in_the_session_and_what_to_do() -> None:
+    async with Environment([asks, takes_its_time], worker_options=LEAVES_AT_ONCE) as env:
+        app = env.app.with_options(session="chat-7")
+        await app.with_options(id="first").start(asks)
+        await env.settle()
+        second = await app.with_options(id="second").start(takes_its_time, "second")
+        third = await app.with_options(id="third").start(takes_its_time, "third")
+        for run in (second, third):
+            why = await run.why()
+            assert "session 'chat-7'" in why
+            assert "it waits behind run first, which is waiting (the promise 'ok')" in why
+            assert "`holdfast why first`" in why and "`holdfast cancel first`" in why
+            assert "room" not in why
+        assert "behind" not in await env.app.why("first")
+        await env.app.pause("first")
+        await env.settle()
+        assert "To let that one go on: `holdfast resume first`" in await second.why()
+        await env.app.resume("first")
+        await env.app.resolve("first", "ok", "yes")
+        await env.result(second)
+        assert "behind" not in await third.why()
 
 
 async def test_a_new_run_can_interrupt_the_one_that_has_the_session() -> None:

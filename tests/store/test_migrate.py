@@ -12,8 +12,10 @@ import pytest
 
 from holdfast.errors import SchemaMismatch
 from holdfast.store import migrate, queries
+from holdfast.store.base import Start, Started
 from holdfast.store.sqlite import SQLiteStore
 from holdfast.store.sqlite_open import APPLICATION_ID
+from holdfast.types import NewRun
 
 
 def dump(db: sqlite3.Connection) -> dict[str, object]:
@@ -89,6 +91,36 @@ async def test_an_older_schema_is_upgraded_on_open(
     columns = [info[1] for info in store._reader._db.execute("PRAGMA table_info(runs)")]
     assert columns[-1] == "later"
     assert store._reader._db.execute("PRAGMA user_version").fetchone()[0] == later.version
+    await store.close()
+
+
+async def test_runs_of_the_first_schema_go_on_after_the_upgrade(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db:
+        for statement in queries.statements(migrate.migrations()[0].sql):
+            db.execute(statement)
+        db.execute(
+            "INSERT INTO runs (id, workflow, status, incarnation, session, ready_at, created_at,"
+            " updated_at, digest, input) VALUES ('old', 'w', 'pending', 'i', 's', 1, 1, 1, '', '')"
+        )
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 1")
+        db.commit()
+    store = SQLiteStore(str(tmp_path / "runs.db"))
+    await store.open()
+    new = NewRun(
+        id="new",
+        workflow="w",
+        input=b"",
+        digest=b"",
+        created_at=2,
+        incarnation="i",
+        session="s",
+        on_busy="join",
+    )
+    for _ in range(2):
+        (started,) = await store.commit([Start(new)])
+        assert isinstance(started, Started) and started.row.id == "old"
+    assert len(await store.mail([(started.row.key, 0)])) == 1
     await store.close()
 
 

@@ -238,13 +238,16 @@ class Holdfast:
         """One paragraph in plain words: what the run does or waits for, and what would unblock
         it."""
         row = await self.row(run_id)
+        now = self._parts.clock.now()
+        ahead = await self.store.ahead(row.key, now) if row.session is not None else None
         return explain.why(
             row,
             await self.store.journal(row.key),
             await self.store.promises(row.key),
-            [w for w in await self.store.workers() if not self.store.is_dead(w)],
-            self._parts.clock.now(),
+            [w for w in await self.store.workers() if not await self.store.is_dead(w)],
+            now,
             served=row.workflow in self.workflows if self.workflows else None,
+            ahead=ahead,
         )
 
     async def result(self, run_id: str) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast import codec
 from holdfast.clock import Micros, to_datetime
-from holdfast.types import Entry, Kind, PromiseRow, RunRow, Status, WorkerRow
+from holdfast.types import HALTED, Entry, Kind, PromiseRow, RunRow, Status, WorkerRow
 
 
 def why(
@@ -17,19 +17,23 @@ def why(
     now: Micros,
     *,
     served: bool | None,
+    ahead: RunRow | None = None,
 ) -> str:
     """`workers` are those alive; `served` says whether the asking app lists the workflow, None if
-    it lists none at all."""
+    it lists none at all; `ahead` is the run of its session that it waits behind."""
     steps = sum(entry.kind is Kind.STEP and not entry.failed for entry in journal)
     said = [
         f"Run {row.id} of {row.workflow} was started {_ago(now - row.created_at)} "
         f"and has completed {steps} step{'s' if steps != 1 else ''}."
     ]
-    said.append(_state(row, workers, now, served))
+    said.append(_state(row, workers, now, served) if ahead is None else _behind(row, ahead))
     failure = _last_failure(row, journal)
     if failure:
         said.append(failure)
-    cure = _cure(row, promises, journal, served=served, stranded=not workers)
+    if ahead is not None:
+        cure = _cure_ahead(ahead)
+    else:
+        cure = _cure(row, promises, journal, served=served, stranded=not workers)
     if cure:
         said.append(cure)
     return " ".join(said)
@@ -62,6 +66,23 @@ def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool 
             return "It was paused by hand."
         case Status.PARKED | Status.QUARANTINED:
             return f"It is {row.status}: {row.reason}."
+
+
+def _behind(row: RunRow, ahead: RunRow) -> str:
+    text = f"It can go on when it is its turn in session {row.session!r}: it waits behind run "
+    text += f"{ahead.id}, which is {ahead.status}"
+    if ahead.status is not Status.RUNNING and ahead.reason:
+        text += f" ({ahead.reason})"
+    return text + "."
+
+
+def _cure_ahead(ahead: RunRow) -> str:
+    if ahead.status in HALTED:
+        return f"To let that one go on: `holdfast resume {ahead.id}`."
+    return (
+        f"To see what that one does: `holdfast why {ahead.id}`; to stop it: "
+        f"`holdfast cancel {ahead.id}`."
+    )
 
 
 def _last_failure(row: RunRow, journal: Sequence[Entry]) -> str | None:

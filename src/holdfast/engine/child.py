@@ -40,6 +40,8 @@ class Child(Waitable[R]):
             new = new_run(self._workflow.name, self._input, run.host.clock, options)
             new.parent, new.parent_step = run.row.key, self._claim.key
             new.session = new.session or run.row.session
+            if new.on_busy == "join":
+                new.on_busy = "enqueue"  # it is awaited, so it has to be a run of its own
             refuse_if_reused((await run.host.start(new)).row, new)
 
         value: R = await external(
@@ -74,7 +76,10 @@ async def _start(id: str, workflow: str, payload: bytes, options: dict[str, Any]
     assert where is not None
     host = where.frame.run.host
     new = new_run(workflow, payload, host.clock, RunOptions(id=id, **options))
-    refuse_if_reused((await host.start(new)).row, new)
+    started = await host.start(new)
+    if started.joined:
+        return started.row.id
+    refuse_if_reused(started.row, new)
     return id
 
 

@@ -16,7 +16,7 @@ disks, lost connections.
 
 from __future__ import annotations
 
-from holdfast.testing.conformance import claims, commits, lives, mail, sessions, upkeep
+from holdfast.testing.conformance import busy, claims, commits, lives, mail, sessions, upkeep
 
 
 class StoreConformance(
@@ -32,8 +32,9 @@ class StoreConformance(
     claims.Suspects,
     claims.Workers,
     sessions.Sessions,
+    sessions.Ahead,
     sessions.Children,
-    sessions.OnBusy,
+    busy.OnBusy,
     sessions.State,
     upkeep.Finding,
     upkeep.Listening,

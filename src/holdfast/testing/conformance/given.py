@@ -120,6 +120,12 @@ async def end(
     assert isinstance(outcome, Appended), outcome
 
 
+async def end_of(store: Store, id: str) -> None:
+    """Ends a run that was claimed, wherever its journal stands."""
+    run = await row(store, id)
+    await end(store, run, len(await store.journal(run.key)) + 1)
+
+
 async def do(store: Store, operation: Append) -> Appended | Refused:
     (outcome,) = await store.commit([operation])
     assert isinstance(outcome, Appended | Refused)

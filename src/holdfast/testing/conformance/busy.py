@@ -1,0 +1,134 @@
+"""What becomes of a run whose session is busy: the choices that callers have."""
+
+from __future__ import annotations
+
+from holdfast.errors import IdReused, SessionBusy
+from holdfast.store.base import ContinueAs, Refused, Start, Started, Store
+from holdfast.testing.conformance.given import (
+    NOW,
+    SECOND,
+    append,
+    claim,
+    claim_ids,
+    do,
+    end_of,
+    new_run,
+    start,
+    started_and_claimed,
+    suspend,
+    worker,
+)
+from holdfast.types import Entry, Kind, MailKind, Status
+
+
+class OnBusy:
+    async def test_reject_refuses_a_run_of_a_busy_session(self, store: Store) -> None:
+        await start(store, "first", session="s")
+        (outcome,) = await store.commit([Start(new_run("second", session="s", on_busy="reject"))])
+        assert isinstance(outcome, Refused)
+        assert isinstance(outcome.error, SessionBusy)
+        assert await store.get("second") is None
+
+    async def test_reject_accepts_a_run_of_a_free_session(self, store: Store) -> None:
+        await worker(store)
+        await started_and_claimed(store, "first", session="s")
+        await end_of(store, "first")
+        await start(store, "second", session="s", on_busy="reject")
+
+    async def test_reject_still_knows_an_id_that_was_accepted(self, store: Store) -> None:
+        new = new_run("run", session="s", on_busy="reject")
+        (first,) = await store.commit([Start(new)])
+        (again,) = await store.commit([Start(new)])
+        assert isinstance(first, Started) and isinstance(again, Started)
+        assert (first.created, again.created) == (True, False)
+
+    async def test_join_gives_the_input_to_the_sessions_run(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        await start(store, "queued", session="s")
+        await suspend(store, run, 2)
+        joining = new_run("second", session="s", on_busy="join", input=b"hello")
+        (outcome,) = await store.commit([Start(joining)])
+        assert isinstance(outcome, Started)
+        assert (outcome.row.id, outcome.created, outcome.joined) == ("first", False, True)
+        (mail,) = await store.mail([(run.key, 0)])
+        assert (mail.kind, mail.name, mail.payload) == (MailKind.MESSAGE, "", b"hello")
+        assert await store.get("second") is None
+        assert await claim_ids(store) == ["first"]
+
+    async def test_a_repeated_join_posts_its_input_once(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        joining = Start(new_run("second", session="s", on_busy="join", input=b"hello"))
+        again = Start(new_run("second", session="s", on_busy="join", input=b"hello"))
+        outcomes = [*await store.commit([joining]), *await store.commit([again, joining])]
+        for outcome in outcomes:
+            assert isinstance(outcome, Started)
+            assert (outcome.row.id, outcome.created, outcome.joined) == ("first", False, True)
+        assert len(await store.mail([(run.key, 0)])) == 1
+        other = new_run("third", session="s", on_busy="join", input=b"hello")
+        await store.commit([Start(other)])
+        assert len(await store.mail([(run.key, 0)])) == 2
+
+    async def test_a_join_is_remembered_when_the_run_continues_and_when_it_has_ended(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        joining = Start(new_run("second", session="s", on_busy="join", input=b"hello"))
+        await store.commit([joining])
+        (mail,) = await store.mail([(run.key, 0)])
+        delivery = Entry(2, Kind.MESSAGE, "/receive#0", NOW, mail=mail.id)
+        await do(store, append(run, delivery, then=ContinueAs(b"new", b"d")))
+        await store.commit([joining])
+        assert await store.mail([(run.key, 0)]) == []
+        assert await claim_ids(store) == ["first"]
+        await end_of(store, "first")
+        (outcome,) = await store.commit([joining])
+        assert isinstance(outcome, Started)
+        assert (outcome.row.status, outcome.joined) == (Status.COMPLETED, True)
+        assert await store.get("second") is None
+        await store.prune(NOW + SECOND, 10)
+        (outcome,) = await store.commit([joining])
+        assert isinstance(outcome, Started) and outcome.created
+
+    async def test_a_join_repeated_with_another_input_is_refused(self, store: Store) -> None:
+        run = await start(store, "first", session="s")
+        await store.commit([Start(new_run("second", session="s", on_busy="join"))])
+        other = new_run("second", session="s", on_busy="join", input=b"else", digest=b"else")
+        (outcome,) = await store.commit([Start(other)])
+        assert isinstance(outcome, Refused) and isinstance(outcome.error, IdReused)
+        assert len(await store.mail([(run.key, 0)])) == 1
+
+    async def test_join_goes_to_the_oldest_if_nobody_holds_the_session(self, store: Store) -> None:
+        await start(store, "first", session="s")
+        await start(store, "second", session="s")
+        (outcome,) = await store.commit([Start(new_run("third", session="s", on_busy="join"))])
+        assert isinstance(outcome, Started)
+        assert (outcome.row.id, outcome.joined) == ("first", True)
+
+    async def test_join_starts_a_run_if_there_is_none(self, store: Store) -> None:
+        (outcome,) = await store.commit([Start(new_run("first", session="s", on_busy="join"))])
+        assert isinstance(outcome, Started)
+        assert (outcome.created, outcome.joined) == (True, False)
+
+    async def test_interrupt_cancels_what_is_there_and_queues_up(self, store: Store) -> None:
+        await worker(store)
+        first = await started_and_claimed(store, "first", session="s")
+        second = await start(store, "second", session="s")
+        third = await start(store, "third", session="s", on_busy="interrupt")
+        for run in (first, second):
+            (mail,) = await store.mail([(run.key, 0)])
+            assert mail.kind is MailKind.CANCEL
+        assert await store.mail([(third.key, 0)]) == []
+        for id in ("second", "third"):
+            assert await claim(store) == []
+            await end_of(store, "first" if id == "second" else "second")
+            assert await claim_ids(store) == [id]
+
+    async def test_a_child_is_not_kept_out_by_its_own_parent(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent", session="s")
+        await started_and_claimed(
+            store, "child", session="s", parent=parent.key, parent_step="/c#0", on_busy="reject"
+        )
