@@ -23,7 +23,7 @@ WRITERS = 4
 
 @pytest.fixture(scope="module")
 def server():
-    with PostgresServer() as started:
+    with PostgresServer(settings={"cluster_name": "it's ours"}) as started:
         yield started
 
 
@@ -51,9 +51,9 @@ async def test_the_dsn_is_good_for_a_driver(server):
     await connection.close()
 
 
-def test_durability_is_on_unless_asked_otherwise(server):
-    shown = "SELECT current_setting('fsync'), current_setting('synchronous_commit')"
-    assert server.sql(shown) == [["on", "on"]]
+def test_it_is_durable_and_set_up_as_asked(server):
+    shown = [server.sql(f"SHOW {name}") for name in ("fsync", "synchronous_commit", "cluster_name")]
+    assert shown == [[["on"]], [["on"]], [["it's ours"]]]
 
 
 def test_nobody_connects_without_the_password(server):
@@ -68,68 +68,59 @@ def test_a_wrong_statement_says_what_is_wrong(server):
         server.sql("SELECT * FROM nowhere")
 
 
-def test_settings_are_given_and_a_bad_one_is_shown_from_the_log():
-    with PostgresServer(fsync=False, settings={"application_name": "it's"}) as server:
-        assert server.sql("SHOW fsync") == [["off"]]
-        assert server.sql("SELECT reset_val FROM pg_settings WHERE name = 'application_name'")
-    wrong = PostgresServer(settings={"no_such_setting": "1"})
+def test_what_was_committed_survives_a_power_cut_and_every_kind_of_stop(server):
+    dsn, folder = server.dsn, folder_of(server)
+    server.sql("CREATE TABLE survivors AS SELECT 1 AS n")
+    server.kill()
+    assert not server.running
+    assert living(folder) == []
+    with pytest.raises(ServerFailed, match="refused"):
+        server.sql("SELECT 1")
+    server.restart()
+    assert living(folder)
+    assert "was not properly shut down" in server.log
+    for mode in ("smart", "fast", "immediate"):
+        server.stop(mode)
+        assert not server.running
+        server.start()
+    server.restart()
+    assert server.dsn == dsn
+    assert server.sql("SELECT n FROM survivors") == [["1"]]
+
+
+def test_it_is_started_once_and_not_used_before(server):
+    with pytest.raises(ServerFailed, match="runs already"):
+        server.start()
+    never = PostgresServer()
+    with pytest.raises(ServerFailed, match="never started"):
+        never.kill()
+    never.close()  # nothing to do
+
+
+def test_a_start_that_fails_shows_the_log_and_leaves_nothing():
+    wrong = PostgresServer(fsync=False, settings={"no_such_setting": "1"})
     with pytest.raises(ServerFailed, match='unrecognized configuration parameter "no_such_sett'):
         wrong.start()
+    folder = wrong._at
+    assert folder.exists()
     wrong.close()
-
-
-def test_what_was_committed_survives_a_power_cut_and_every_kind_of_stop():
-    with PostgresServer() as server:
-        dsn = server.dsn
-        server.sql("CREATE TABLE kept AS SELECT 1 AS n")
-        server.kill()
-        assert not server.running
-        assert living(folder := server._at) == []
-        with pytest.raises(ServerFailed, match="refused"):
-            server.sql("SELECT 1")
-        server.restart()
-        assert living(folder)
-        assert "was not properly shut down" in server.log
-        for mode in ("smart", "fast", "immediate"):
-            server.stop(mode)
-            assert not server.running
-            server.start()
-        server.restart()
-        assert server.dsn == dsn
-        assert server.sql("SELECT n FROM kept") == [["1"]]
-
-
-def test_it_is_started_once_and_not_used_before():
-    server = PostgresServer()
-    with pytest.raises(ServerFailed, match="never started"):
-        server.kill()
-    server.close()  # nothing to do
-    with server, pytest.raises(ServerFailed, match="runs already"):
-        server.start()
-
-
-def test_nothing_is_left_after_close():
-    with PostgresServer() as server:
-        folder = folder_of(server)
-        assert living(folder)
-    assert living(folder) == []
     assert not folder.exists()
 
 
 CHILD = """
 import os, signal, sys
 from holdfast.testing.postgres import PostgresServer
-server = PostgresServer().start()
+server = PostgresServer(fsync=False).start()
 print(server._at, flush=True)
-if sys.argv[1] == "fork" and os.fork() == 0:
-    print("forked", os.getpid(), flush=True)
+if sys.argv[1] == "killed":
+    print(os.fork() or "the fork", flush=True)
     signal.pause()
-signal.pause() if sys.argv[1] != "exit" else None
 """
 
 
-@pytest.mark.parametrize("end", ["exit", "kill", "fork"])
+@pytest.mark.parametrize("end", ["exits", "killed"])
 def test_nothing_outlives_the_process_that_started_it(end):
+    """Not even if it is killed while a fork of it lives on, with all that it had open."""
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", CHILD, end],
         cwd=ROOT,
@@ -138,10 +129,11 @@ def test_nothing_outlives_the_process_that_started_it(end):
         text=True,
     )
     assert process.stdout is not None
-    folder = Path(process.stdout.readline().strip())
+    folder, fork = Path(process.stdout.readline().strip()), 0
     assert folder.name.startswith("holdfast-postgres-")
-    fork = int(process.stdout.readline().split()[1]) if end == "fork" else 0
-    if end != "exit":
+    if end == "killed":
+        said = {process.stdout.readline().strip() for _ in range(2)}
+        fork = int(*(said - {"the fork"}))
         assert living(folder)
         process.kill()
     process.wait()
@@ -179,6 +171,8 @@ async def test_a_synchronous_standby_has_every_acknowledged_row_when_the_primary
     with PostgresServer() as primary:
         primary.sql("CREATE TABLE kept (row text PRIMARY KEY)")
         standby = await asyncio.to_thread(primary.standby)
+        folders = folder_of(primary), folder_of(standby)
+        await commits_wait_while_replication_is_cut(primary, standby)
         acknowledged: list[str] = []
         enough = asyncio.Event()
         writers = [
@@ -188,37 +182,36 @@ async def test_a_synchronous_standby_has_every_acknowledged_row_when_the_primary
         await asyncio.to_thread(primary.kill)  # the writers go on writing until it is done
         await asyncio.gather(*writers)
         await asyncio.to_thread(standby.promote)
-        there = {row for (row,) in standby.sql("SELECT row FROM kept")}
+        there = {row for (row,) in standby.sql("SELECT row FROM kept WHERE row <> 'waited'")}
         assert set(acknowledged) <= there
         assert len(there - set(acknowledged)) <= WRITERS  # committed, and not yet acknowledged
         standby.sql("INSERT INTO kept VALUES ('it takes writes, and waits for nobody')")
+    assert not any(living(folder) or folder.exists() for folder in folders)
 
 
-async def test_commits_wait_while_synchronous_replication_is_cut():
-    with PostgresServer(fsync=False) as primary:
-        primary.sql("CREATE TABLE kept (n int)")
-        standby = await asyncio.to_thread(primary.standby)
-        await asyncio.to_thread(standby.cut_replication)
-        connection = await asyncpg.connect(primary.dsn)
-        commit = asyncio.create_task(connection.execute("INSERT INTO kept VALUES (1)"))
-        waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        await asyncio.to_thread(eventually, lambda: primary.sql(waits), "the commit to wait")
-        assert not commit.done()
-        assert standby.sql("SELECT * FROM kept") == []
-        await asyncio.to_thread(standby.resume_replication)
-        await commit
-        await connection.close()
+async def commits_wait_while_replication_is_cut(
+    primary: PostgresServer, standby: PostgresServer
+) -> None:
+    await asyncio.to_thread(standby.cut_replication)
+    connection = await asyncpg.connect(primary.dsn)
+    commit = asyncio.create_task(connection.execute("INSERT INTO kept VALUES ('waited')"))
+    waits = "SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    await asyncio.to_thread(eventually, lambda: primary.sql(waits), "the commit to wait")
+    assert not commit.done()
+    assert standby.sql("SELECT * FROM kept") == []
+    await asyncio.to_thread(standby.resume_replication)
+    await commit
+    await connection.close()
 
 
-def test_an_asynchronous_standby_follows_and_holds_nobody_up():
-    with PostgresServer(fsync=False) as primary:
-        standby = primary.standby(synchronous=False)
-        standby.cut_replication()
-        primary.sql("CREATE TABLE kept AS SELECT 1 AS n")
-        standby.resume_replication()
-        position = primary.sql("SELECT pg_current_wal_lsn()")[0][0]
-        reached = f"SELECT pg_last_wal_replay_lsn() >= '{position}'"
-        eventually(lambda: standby.sql(reached) == [["t"]], "the standby to follow")
-        assert standby.sql("SELECT n FROM kept") == [["1"]]
-        with pytest.raises(ServerFailed, match="read-only"):
-            standby.sql("INSERT INTO kept VALUES (2)")
+def test_an_asynchronous_standby_follows_and_holds_nobody_up(server):
+    standby = server.standby(synchronous=False)
+    standby.cut_replication()
+    server.sql("CREATE TABLE followed AS SELECT 1 AS n")
+    standby.resume_replication()
+    position = server.sql("SELECT pg_current_wal_lsn()")[0][0]
+    reached = f"SELECT pg_last_wal_replay_lsn() >= '{position}'"
+    eventually(lambda: standby.sql(reached) == [["t"]], "the standby to follow")
+    assert standby.sql("SELECT n FROM followed") == [["1"]]
+    with pytest.raises(ServerFailed, match="read-only"):
+        standby.sql("INSERT INTO followed VALUES (2)")

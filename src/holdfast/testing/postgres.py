@@ -29,7 +29,7 @@ from urllib.parse import quote
 from holdfast.errors import Unsupported
 from holdfast.testing import postgres_guard
 from holdfast.testing.ports import free_port
-from holdfast.testing.postgres_install import Install, ServerFailed, ServerMissing
+from holdfast.testing.postgres_install import Install, ServerFailed, ServerMissing, temporary
 
 __all__ = ["PostgresServer", "ServerFailed", "ServerMissing"]
 
@@ -274,7 +274,7 @@ class PostgresServer:
 
     def _make(self) -> None:
         """The folder, whoever removes it, and the data."""
-        folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-")).resolve()
+        folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-", dir=temporary()))
         self._guard = subprocess.Popen(
             [sys.executable, "-I", "-S", postgres_guard.__file__, str(folder)],
             cwd="/",

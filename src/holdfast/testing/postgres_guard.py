@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 LOOK_SECONDS = 0.005
-PARENT_SECONDS = 1.0
+PARENT_SECONDS = 0.5
 SECONDS_MAX = 30.0
 
 

@@ -2,8 +2,8 @@
 
 PostgreSQL refuses to run as root. If we are root, its programs run as the user nobody, who must be
 able to reach them: from a directory closed to others they are copied. No user is created, and the
-rights of no directory are changed. initdb runs once per machine; its result is kept as one file in
-the directory for temporary files, which is used only if it is ours and closed to others.
+rights of no directory are changed. initdb runs once per machine; its result is kept as one file
+among the temporary ones, which is used only if it is ours and closed to others.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Install:
 
     def make_cluster(self) -> str:
         """Makes folder/data, a cluster with a user postgres, and returns his password."""
-        kept = Path(tempfile.gettempdir()) / (
+        kept = temporary() / (
             f"holdfast-postgres-{os.getuid() if sys.platform != 'win32' else 0}"
             f"-{importlib.metadata.version(PACKAGE)}-{self._root.name}-{FORMAT}.tar"
         )
@@ -177,6 +177,16 @@ class Install:
             archive = stack.enter_context(tarfile.open(fileobj=file))
             archive.extractall(self._folder, numeric_owner=True, filter="tar")
         return True
+
+
+def temporary() -> Path:
+    """Where TMPDIR says; otherwise /var/tmp, as /tmp is kept in memory on many systems, where
+    fsync has no meaning.
+    """
+    disk = "/var/tmp"
+    if "TMPDIR" in os.environ or not os.access(disk, os.W_OK):
+        disk = tempfile.gettempdir()
+    return Path(disk).resolve()
 
 
 def newest_version() -> Path:
