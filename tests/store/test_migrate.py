@@ -120,7 +120,7 @@ async def test_runs_of_the_first_schema_go_on_after_the_upgrade(tmp_path: Path) 
     for _ in range(2):
         (started,) = await store.commit([Start(new)])
         assert isinstance(started, Started) and started.row.id == "old"
-    assert len(await store.mail([(started.row.key, 0)])) == 1
+        assert len(await store.mail([(started.row.key, 0)])) == 1
     await store.close()
 
 

@@ -30,10 +30,9 @@ def why(
     failure = _last_failure(row, journal)
     if failure:
         said.append(failure)
+    cure = _cure(row, promises, journal, served=served, stranded=not workers)
     if ahead is not None:
         cure = _cure_ahead(ahead)
-    else:
-        cure = _cure(row, promises, journal, served=served, stranded=not workers)
     if cure:
         said.append(cure)
     return " ".join(said)

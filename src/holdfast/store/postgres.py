@@ -210,6 +210,10 @@ class PostgresStore:
     async def children(self, run: RunKey) -> list[RunRow]:
         return [run_row(row) for row in await self._link.read(self._sql["children"], run)]
 
+    async def ahead(self, run: RunKey, now: Micros) -> RunRow | None:
+        found = await self._link.read(self._sql["ahead"], run, now)
+        return run_row(found[0]) if found else None
+
     # Sessions
 
     async def session_state(self, session: str) -> dict[str, bytes]:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from holdfast.errors import LeaseLost, SessionBusy, StoreError, StoreUnavailable
+from holdfast.errors import IdReused, LeaseLost, SessionBusy, StoreError, StoreUnavailable
 from holdfast.store import postgres_errors as errors
 from holdfast.store.base import Append, Appended, Operation, Outcome, Refused, Start, Started
 from holdfast.store.postgres_link import Link
@@ -141,6 +141,13 @@ class Committing:
                 SessionBusy(
                     f"Session {new.session!r} is busy with run {row.id!r}, so run {new.id!r} was "
                     'not accepted: on_busy="reject".'
+                )
+            )
+        if code == 5:
+            return Refused(
+                IdReused(
+                    f"The id {new.id!r} was used before, by a start that joined run {row.id!r} "
+                    "with other arguments; use another id, or the same arguments."
                 )
             )
         return Started(row, created=False, joined=code == 3)

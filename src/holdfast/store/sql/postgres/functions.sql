@@ -149,6 +149,25 @@ BEGIN
     RETURN false;
 END $$;
 
+-- The run that this one, which is due, waits behind.
+CREATE OR REPLACE FUNCTION ahead(_key bigint, _now bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT AS $$
+DECLARE
+    _run runs;
+    _first bigint;
+BEGIN
+    SELECT * INTO _run FROM runs
+    WHERE key = _key AND session IS NOT NULL AND ready_at <= _now AND NOT holds_session;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+    _first := holder(_run.session);
+    IF _first IS NOT NULL AND inherits(_run.session, _run.parent, _run.parent_step) THEN
+        RETURN NULL;
+    END IF;
+    RETURN nullif(coalesce(_first, first_due(_run.session, _now)), _key);
+END $$;
+
 -- Lets the awaited children of runs that took their session go on in it.
 CREATE OR REPLACE FUNCTION unblock_heirs(_run bigint, _session text) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -322,7 +341,8 @@ BEGIN
 END $$;
 
 -- One run that is in a session. Answers like `start`, and besides: 3 its input went to the run of this
--- key, 4 the session is busy with the run of this key.
+-- key, 4 the session is busy with the run of this key, 5 the run of this key got another input under this
+-- id.
 CREATE OR REPLACE FUNCTION start_in_session(
     _request uuid, _again boolean, _worker text, _claim boolean, _id text, _workflow text,
     _version text, _queue text, _priority integer, _incarnation text, _input bytea,
@@ -334,6 +354,7 @@ LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _other runs;
+    _join joins;
     _heir boolean;
     _goes boolean;
     _key bigint;
@@ -345,6 +366,10 @@ BEGIN
     PERFORM 1 FROM runs WHERE id = _id;
     IF FOUND THEN
         RETURN ARRAY[0, 0];
+    END IF;
+    SELECT * INTO _join FROM joins WHERE id = _id;
+    IF FOUND THEN
+        RETURN ARRAY[CASE WHEN _join.digest = _digest THEN 3 ELSE 5 END, _join.run];
     END IF;
     _heir := inherits(_session, _parent, _parent_step);
     IF NOT _heir AND _on_busy <> 'enqueue' THEN
@@ -359,6 +384,7 @@ BEGIN
                 RETURN ARRAY[4, _other.key];
             ELSIF _on_busy = 'join' THEN
                 PERFORM put_mail(_other, 'message', '', _input, false, _created_at);
+                INSERT INTO joins (id, run, digest) VALUES (_id, _other.key, _digest);
                 RETURN answer(_request, ARRAY[3, _other.key]);
             ELSIF NOT EXISTS (
                 SELECT 1 FROM inbox WHERE run = _other.key AND kind = 'cancel' AND kind <> 'message')
@@ -1020,6 +1046,7 @@ BEGIN
     DELETE FROM journal WHERE run = ANY(_keys);
     DELETE FROM inbox WHERE run = ANY(_keys);
     DELETE FROM promises WHERE run = ANY(_keys);
+    DELETE FROM joins WHERE run = ANY(_keys);
     DELETE FROM runs WHERE key = ANY(_keys);
     DELETE FROM requests WHERE at < now() - interval '1 hour';
     RETURN coalesce(cardinality(_keys), 0);

@@ -96,6 +96,15 @@ CREATE TABLE inbox (
 CREATE INDEX inbox_run ON inbox (run, id);
 CREATE UNIQUE INDEX inbox_once ON inbox (run, kind, name) WHERE kind <> 'message';
 
+-- Starts that joined a run of their session (on_busy="join"): each posts its input once, however often
+-- it is repeated.
+CREATE TABLE joins (
+    id text PRIMARY KEY,                          -- which the start gave, and no run has
+    run bigint NOT NULL,                          -- that got the input
+    digest bytea NOT NULL                         -- of the input
+);
+CREATE INDEX joins_run ON joins (run);
+
 -- What a run awaits from outside, for those who look for something to answer.
 CREATE TABLE promises (
     run bigint NOT NULL,

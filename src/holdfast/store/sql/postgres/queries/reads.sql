@@ -42,6 +42,10 @@ WHERE r.id = ANY($1::text[])
 -- The runs that a run started.
 SELECT RUN_COLUMNS FROM "{schema}".runs r WHERE r.parent = $1 ORDER BY r.key;
 
+-- name: ahead
+-- The run of its session that a run which is due waits behind.
+SELECT RUN_COLUMNS FROM "{schema}".runs r WHERE r.key = "{schema}".ahead($1, $2);
+
 -- name: find_runs
 -- Runs in general; conditions are appended, all of them with bound parameters.
 SELECT RUN_COLUMNS FROM "{schema}".runs r WHERE TRUE;
