@@ -34,6 +34,7 @@ from holdfast.worker.lease import Lease
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.reaper import Reaper
 from holdfast.worker.resumed import first_entry, say_resumed
+from holdfast.worker.returns import Returns
 from holdfast.worker.undurable import Undurable
 
 log = logging.getLogger("holdfast")
@@ -79,7 +80,7 @@ class Worker:
         self._alarm: Any = None
         self._task: asyncio.Task[None] | None = None
         self._registering: asyncio.Task[None] | None = None
-        self._releasing: set[asyncio.Task[int]] = set()
+        self._returns = Returns(self)
         self._unlisten: Callable[[], None] | None = None
         self._reaper = Reaper(self)
         self.on_settled: Callable[[RunRow], None] | None = None
@@ -164,6 +165,7 @@ class Worker:
                 task.cancel()
                 await asyncio.wait([task])
         self._reaper.close()
+        self._returns.close()
         if self._unlisten is not None:
             self._unlisten()
         for timer in (self._alarm, self._look_soon):
@@ -188,20 +190,13 @@ class Worker:
 
     def left(self, run: Execution) -> None:
         if run.settled is None and not run.lost and not self._draining:
-            self._give_back(run)
+            self._returns.give([run.row])  # it left without an end
         # A run that suspended may have been claimed again before this was told: that one stays.
         if self.runs.get(run.row.key) is run:
             del self.runs[run.row.key]
             self._report(run)
             self._left.set()
             self._bell.set()
-
-    def _give_back(self, run: Execution) -> None:
-        """It left without an end: somebody else may go on with it."""
-        held = [(run.row.key, run.row.epoch)]
-        task = self.hooks.loop.create_task(self.store.release(self.id, held, self.clock.now()))
-        self._releasing.add(task)
-        task.add_done_callback(self._releasing.discard)
 
     def _report(self, run: Execution) -> None:
         """Tells whoever waits in this process how the run ended, now that it is durable."""
@@ -247,7 +242,8 @@ class Worker:
     @property
     def is_idle(self) -> bool:
         """Is it waiting to be told of something, with all written? Its runs may be busy."""
-        return self._napping and not self._bell.is_set() and self.committer.is_idle
+        idle = self._napping and not self._bell.is_set()
+        return idle and self.committer.is_idle and self._returns.is_idle
 
     def _room(self) -> int:
         if len(self.runs) == 1 and next(iter(self.runs.values())).is_suspect:
@@ -311,15 +307,18 @@ class Worker:
         await self._arm_alarm()
 
     async def _open_runs(self, claimed: list[Claimed]) -> None:
-        self._opening.update(c.row.key for c in claimed)
+        unopened = {c.row.key: c for c in claimed}
+        self._opening.update(unopened)
         try:
-            for one in claimed:
-                row = one.row
-                if one.seq == 1:
-                    entries = [first_entry(row)]
-                else:
-                    entries = await self.store.journal(row.key)
+            for row, seq in ((c.row, c.seq) for c in claimed):
+                entries = [first_entry(row)] if seq == 1 else await self.store.journal(row.key)
                 await self._execute(row, entries)
+                del unopened[row.key]
+        except Exception as error:
+            # The first is the one that failed. If the store did not, it would only fail again.
+            rows = [c.row for c in unopened.values()]
+            self._returns.give_later(rows if isinstance(error, StoreError) else rows[1:])
+            raise
         finally:
             self._opening.clear()
         await self._fetch_mail([(c.row.key, 0) for c in claimed])
@@ -330,7 +329,13 @@ class Worker:
         run = Execution(row, entries, self._workflows[row.workflow], self)
         self.runs[row.key] = run
         if run.session is not None:
-            await run.session.read(self.store)
+            try:
+                await run.session.read(self.store)
+            except StoreError as error:
+                log.warning("run %r cannot be opened, trying again: %s", row.id, error)
+                run.lost = True
+                run.evict()
+                self._returns.give_later([row])
             if run.closed:
                 return  # meanwhile it was handed back or lost
         if run.replayed_steps and not any(e.key == self.id for e in entries[:-1]):

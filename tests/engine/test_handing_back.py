@@ -1,0 +1,70 @@
+"""A worker that holds a run and cannot go on with it hands it back: none stays behind `running`."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.errors import StoreUnavailable
+from holdfast.testing import Environment
+from holdfast.testing.kept_store import KeptStore
+
+
+@holdfast.step
+async def note(what: str) -> str:
+    return what
+
+
+@holdfast.workflow
+async def naps() -> str:
+    first = await note("one")
+    await holdfast.sleep(timedelta(days=1))
+    return first + await note("two")
+
+
+@holdfast.workflow
+async def talks() -> str:
+    holdfast.session().append("hello")
+    return await note("said")
+
+
+class Stumbling(KeptStore):
+    """Fails once in each of the named verbs."""
+
+    def __init__(self, *verbs: str) -> None:
+        super().__init__()
+        self.left = list(verbs)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("left", "_fail") or name not in self.left:
+            return super().__getattribute__(name)
+        self.left.remove(name)
+        return self._fail
+
+    async def _fail(self, *args: object, **kwargs: object) -> None:
+        raise StoreUnavailable("out of reach for a moment")
+
+
+async def test_runs_whose_journals_cannot_be_read_go_on_when_they_can() -> None:
+    store = Stumbling()
+    async with Environment([naps], store=store) as env:
+        runs = [await env.start(naps) for _ in range(3)]
+        await env.settle()
+        store.left = ["journal", "release"]
+        for run in runs:
+            assert await env.result(run) == "onetwo"
+        assert store.left == []
+    await store.discard()
+
+
+@pytest.mark.parametrize("verb", ["session_state", "session_messages"])
+async def test_a_run_whose_session_cannot_be_read_goes_on_when_it_can(verb: str) -> None:
+    store = Stumbling(verb)
+    async with Environment([talks], store=store) as env:
+        run = await env.app.with_options(session="ada").start(talks)
+        assert await env.result(run) == "said"
+        assert store.left == []
+    await store.discard()
