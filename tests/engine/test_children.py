@@ -147,6 +147,18 @@ async def test_a_child_with_an_id_of_other_arguments_is_refused() -> None:
         assert isinstance(failed.value.__cause__, holdfast.IdReused)
 
 
+async def test_a_child_with_the_id_of_a_run_that_is_not_its_own_is_refused() -> None:
+    @holdfast.workflow
+    async def adopts() -> int:
+        return await holdfast.child(squares.with_options(id="taken"), 5)
+
+    async with Environment([adopts, squares]) as env:
+        await env.app.with_options(id="taken").start(squares, 5)
+        with pytest.raises(holdfast.RunFailed, match="is no child of run") as failed:
+            await env.result(await env.start(adopts))
+        assert isinstance(failed.value.__cause__, holdfast.IdReused)
+
+
 async def test_a_workflow_that_another_codebase_serves_is_called_by_its_stub() -> None:
     @holdfast.remote("squares")
     async def elsewhere(number: int) -> int: ...  # type: ignore[empty-body]

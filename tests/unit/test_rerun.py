@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 import holdfast
+from holdfast.testing import Environment
 from holdfast.types import Kind
 
 
@@ -12,6 +15,7 @@ class Down(Exception):
     pass
 
 
+DAY = timedelta(days=1)
 down = True
 log: list[str] = []
 ONCE = holdfast.Retry(attempts=1)
@@ -95,6 +99,33 @@ async def test_a_rerun_of_a_parent_runs_its_failed_child_again() -> None:
         again = await run.rerun()
         assert await again.result() == ["first", "bad in a child"]
         assert log == ["first", "bad in a child", "bad in a child"]
+
+
+@holdfast.workflow
+async def waits_for_a_child() -> list[str]:
+    try:
+        await holdfast.child(child.with_options(id="lost before", delay=DAY))
+    except holdfast.RunCancelled:
+        await act("instead")
+    return [await act("first"), await holdfast.child(child.with_options(id="lost", delay=DAY))]
+
+
+async def test_a_rerun_of_a_parent_whose_child_was_cancelled_runs_that_child_again() -> None:
+    global down
+    down = False
+    log.clear()
+    async with Environment([waits_for_a_child, child]) as env:
+        run = await env.start(waits_for_a_child)
+        await env.settle()
+        await env.app.cancel("lost before")
+        await env.settle()
+        await env.app.cancel("lost")
+        await env.settle()
+        assert await run.status() is holdfast.Status.FAILED
+        await run.rerun()
+        assert await env.result(run) == ["first", "bad in a child"]
+        assert await env.app.get("lost before").status() is holdfast.Status.CANCELLED
+    assert log == ["instead", "first", "bad in a child"]
 
 
 fixed = False

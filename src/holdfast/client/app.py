@@ -298,10 +298,12 @@ class Holdfast:
         """Lets a failed run go on from the step that failed."""
         row = await self.row(run_id)
         journal = await self.store.journal(row.key)
-        drop = entries_to_drop(row, journal)
+        children = await self.store.children(row.key)
+        awaited = {child.parent_step: child.id for child in children if child.parent_step}
+        drop = entries_to_drop(row, journal, awaited)
         await self.store.rerun(run_id, self._parts.clock.now(), drop)
         forgotten = {e.key for e in journal if e.seq in drop and e.kind is Kind.CHILD}
-        for child in await self.store.children(row.key):
+        for child in children:
             if child.parent_step in forgotten and child.status in (Status.FAILED, Status.CANCELLED):
                 await self.rerun(child.id)
         return self.get(run_id)

@@ -8,24 +8,30 @@ with stay as they were.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast import codec
-from holdfast.types import Entry, Kind, RunRow, Status
+from holdfast.engine.child import cancelled
+from holdfast.types import Entry, Kind, RunId, RunRow, Status
 
 _ENDINGS = (Kind.END, Kind.CANCEL, Kind.DEADLINE)
 
 
-def entries_to_drop(row: RunRow, journal: Sequence[Entry]) -> list[int]:
+def entries_to_drop(
+    row: RunRow, journal: Sequence[Entry], children: Mapping[str, RunId]
+) -> list[int]:
+    """`children` are the ids of the run's children, by the keys under which it awaits them."""
     causes = [e for e in journal if e.kind in (Kind.CANCEL, Kind.DEADLINE)]
-    causes = causes or _fatal_steps(row, journal)
+    causes = causes or _fatal_steps(row, journal, children)
     drop = {e.seq for e in journal if e.kind in _ENDINGS}
     for cause in causes:
         drop.update(_with_consequences(cause, journal))
     return sorted(drop)
 
 
-def _fatal_steps(row: RunRow, journal: Sequence[Entry]) -> list[Entry]:
+def _fatal_steps(
+    row: RunRow, journal: Sequence[Entry], children: Mapping[str, RunId]
+) -> list[Entry]:
     """The steps and children whose failure is the run's error, or a part or the cause of it.
 
     None, if the workflow failed by itself: then everything it did stays as it was.
@@ -40,14 +46,16 @@ def _fatal_steps(row: RunRow, journal: Sequence[Entry]) -> list[Entry]:
     if row.status is Status.FAILED and row.output:
         wanted.update(_texts(codec.decode_error(row.output)))
     for entry in failed:
-        text = next((t for t in _entry_texts(entry) if t in wanted), None)
+        text = next((t for t in _entry_texts(entry, children) if t in wanted), None)
         if text is not None:
             latest[text] = entry
     return list(latest.values())
 
 
-def _entry_texts(entry: Entry) -> list[str]:
-    return _texts(codec.decode_error(entry.output)) if entry.output else []
+def _entry_texts(entry: Entry, children: Mapping[str, RunId]) -> list[str]:
+    if entry.output:
+        return _texts(codec.decode_error(entry.output))
+    return _texts(cancelled(children[entry.key])) if entry.key in children else []
 
 
 def _texts(error: BaseException | None) -> list[str]:

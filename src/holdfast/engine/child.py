@@ -12,8 +12,8 @@ from holdfast.engine.thread import portal
 from holdfast.engine.value import uuid4
 from holdfast.engine.wait import Waitable, blocks_here, external, on_loop, required_scope
 from holdfast.engine.workflow import RunOptions, Workflow, new_run, refuse_if_reused
-from holdfast.errors import RunCancelled, RunFailed
-from holdfast.types import Entry, Kind
+from holdfast.errors import IdReused, RunCancelled, RunFailed
+from holdfast.types import Entry, Kind, RunId
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,7 +42,13 @@ class Child(Waitable[R]):
             new.session = new.session or run.row.session
             if new.on_busy == "join":
                 new.on_busy = "enqueue"  # it is awaited, so it has to be a run of its own
-            refuse_if_reused((await run.host.start(new)).row, new)
+            started = await run.host.start(new)
+            refuse_if_reused(started.row, new)
+            if (started.row.parent, started.row.parent_step) != (run.row.key, self._claim.key):
+                raise IdReused(
+                    f"run {self.id!r} exists already and is no child of run {run.row.id!r}, which "
+                    "would never hear of its end; give the child an id of its own"
+                )
 
         value: R = await external(
             self._claim,
@@ -59,9 +65,14 @@ class Child(Waitable[R]):
             value: R = self._workflow.decode_result(entry.output, self.id)
             return value
         if entry.output is None:
-            raise RunCancelled(f"the child run {self.id!r} was cancelled")
+            raise cancelled(self.id)
         error = codec.decode_error(entry.output)
         raise RunFailed(f"the child run {self.id!r} failed: {error}") from error
+
+
+def cancelled(id: RunId) -> RunCancelled:
+    """What a parent gets whose child was cancelled."""
+    return RunCancelled(f"the child run {id!r} was cancelled")
 
 
 def child(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
