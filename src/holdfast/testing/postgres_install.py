@@ -175,7 +175,9 @@ class Install:
             if sys.platform != "win32" and (about.st_uid != os.geteuid() or about.st_mode & 0o077):
                 return False
             archive = stack.enter_context(tarfile.open(fileobj=file))
-            archive.extractall(self._folder, numeric_owner=True, filter="tar")
+            # Set so, as Python before 3.11.4 does not know extractall's argument `filter`.
+            archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+            archive.extractall(self._folder, numeric_owner=True)
         return True
 
 
