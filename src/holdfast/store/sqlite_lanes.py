@@ -237,10 +237,12 @@ class Writer(_Lane):
 
     def _finish(self, work: Callable[[Db], T]) -> T:
         db = self._db
-        since = time.perf_counter()
         db.news = False
         try:
             result = work(db)
+            # Only the disk's part counts: a thread would not be spared the rest, and would wrangle
+            # with the event loop for the interpreter at every statement.
+            since = time.perf_counter()
             db.execute("COMMIT")
         except BaseException as error:
             self._undo()
