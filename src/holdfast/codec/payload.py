@@ -115,6 +115,8 @@ def decode(data: bytes, annotation: object = Any, *, what: str, strict: bool = F
 
 
 def _decode(data: bytes, annotation: object) -> Any:
+    if data[:1] == b'"' and data.find(b'"', 1) == len(data) - 1 and b"\\" not in data:
+        return data[1:-1].decode()  # a text without escapes
     value = _loads(data.decode())
     # Without a tag anywhere the JSON is the value.
     return unpack(value, table_for(annotation)) if _TAG_BYTES in data else value
