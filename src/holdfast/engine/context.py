@@ -70,7 +70,11 @@ current: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("holdfast
 
 # `asyncio.to_thread` enters the caller's context inside the thread, so that the context variable
 # alone would give every thread of a task the task's own scope. The submission's scope is kept here.
-_submission = threading.local()
+class _Submission(threading.local):
+    pair: tuple[Scope, Scope] | None = None  # of the submitting code, and of the thread's own
+
+
+_submission = _Submission()
 
 
 def enter_submission(parent: Scope, own: Scope) -> None:
@@ -85,9 +89,9 @@ def scope() -> Scope | None:
     """The scope of the calling code; None outside any run."""
     found = current.get()
     if found is not None:
-        pair = getattr(_submission, "pair", None)
+        pair = _submission.pair
         if pair is not None and pair[0] is found:
-            return pair[1]  # type: ignore[no-any-return]
+            return pair[1]
     return found
 
 
