@@ -92,31 +92,23 @@ class Committer:
                 await asyncio.sleep(0)
 
     async def _commit_some(self) -> None:
-        operations: list[Operation] = []
-        sent: list[tuple[Execution, Append, int] | asyncio.Future[Started]] = []
         starts, self._starts = self._starts[:BATCH_STARTS_MAX], self._starts[BATCH_STARTS_MAX:]
-        for operation, future in starts:
-            operations.append(operation)
-            sent.append(future)
+        appends: list[Append] = []
         room = BATCH_ENTRIES_MAX
-        taken = 0
         for run in self._dirty:
-            append, count = run.operation(room)
-            operations.append(append)
-            sent.append((run, append, count))
-            taken += 1
-            room -= count
+            append = run.operation(room)
+            appends.append(append)
+            room -= len(append.entries)
             if room <= 0:
                 break
-        del self._dirty[:taken]
-        if not operations:
+        runs, self._dirty = self._dirty[: len(appends)], self._dirty[len(appends) :]
+        if not starts and not appends:
             return
-        outcomes = await self._through(operations)
-        for what, outcome in zip(sent, outcomes, strict=True):
-            if isinstance(what, tuple):
-                self._appended(*what, outcome)
-            else:
-                _started(what, outcome)
+        outcomes = await self._through([*(start for start, _ in starts), *appends])
+        for (_, future), outcome in zip(starts, outcomes, strict=False):
+            _started(future, outcome)
+        for run, append, outcome in zip(runs, appends, outcomes[len(starts) :], strict=True):
+            self._appended(run, append, outcome)
 
     async def _through(self, operations: list[Operation]) -> list[Outcome]:
         request = uuid.uuid4().hex
@@ -131,7 +123,7 @@ class Committer:
             await asyncio.sleep(delay)
             delay = min(delay * 2, RETRY_SECONDS_MAX)
 
-    def _appended(self, run: Execution, append: Append, count: int, outcome: Outcome) -> None:
+    def _appended(self, run: Execution, append: Append, outcome: Outcome) -> None:
         run.dirty = False
         if isinstance(outcome, Refused):
             if not isinstance(outcome.error, LeaseLost):
@@ -142,7 +134,7 @@ class Committer:
             run.evict()
             return
         assert isinstance(outcome, Appended)
-        run.committed(count)
+        run.committed(len(append.entries))
         if append.then is None:
             if run.wants_commit:
                 self.mark(run)

@@ -76,7 +76,7 @@ class Execution:
         self.settled: Suspend | End | ContinueAs | None = None  # how it left, durably
         self._barriers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._stopped: list[asyncio.Future[None]] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: set[asyncio.Task[Any]] = set()
         self._tasks_prune_at = 64
         self._starving: asyncio.TimerHandle | None = None
         self.resting: asyncio.TimerHandle | None = None
@@ -94,7 +94,7 @@ class Execution:
         context.run(current.set, Scope(self.root, chapter_path(self.journal.chapter)))
         body = self.workflow.body(self)
         self.task = context.run(lambda: asyncio.Task(self._main(body), loop=self.loop))
-        self._tasks.add(self.task)
+        self.tasks.add(self.task)
         self.inbox.open()  # last: a recorded cancel may be what comes first
 
     async def _main(self, body: Any) -> None:
@@ -187,8 +187,10 @@ class Execution:
             if not future.done():
                 future.set_exception(Suspended())
                 rest.consume(future)
-        rest.unwind(self._tasks, self.host.hooks)
+        rest.unwind(self.tasks, self.host.hooks)
         self.host.left(self)
+        if self.settled is not None:
+            rest.let_go(self)
 
     # The gate before every effect
 
@@ -269,7 +271,7 @@ class Execution:
         if at > self.now:
             self.now = at
 
-    def operation(self, limit: int) -> tuple[Append, int]:
+    def operation(self, limit: int) -> Append:
         """What is to be committed now."""
         entries = self.journal.take(limit)
         complete = len(entries) == self.journal.last_seq - self.journal.durable_seq
@@ -280,7 +282,7 @@ class Execution:
             append.promises, self.new_promises = self.new_promises, []
         if self.session is not None and self.session.unsent:
             append.session = self.session.take(self.journal.durable_seq + len(entries))
-        return append, len(entries)
+        return append
 
     @property
     def is_suspect(self) -> bool:
@@ -344,6 +346,8 @@ class Execution:
 
     def spins(self) -> None:
         """The body keeps itself busy, so nothing gets through to it."""
+        if self.closed:
+            return
         self.root.spun = 0
         self.root.order = None
         self.fail(trouble.spinning(self))
@@ -367,14 +371,10 @@ class Execution:
     def add_task(self, task: asyncio.Task[Any]) -> None:
         if self.closed:  # made by code that is on its way out
             rest.unwind([task], self.host.hooks)
-        self._tasks.add(task)
-        if len(self._tasks) >= self._tasks_prune_at:
-            self._tasks = {task for task in self._tasks if not task.done()}
-            self._tasks_prune_at = max(64, 2 * len(self._tasks))
-
-    @property
-    def tasks(self) -> set[asyncio.Task[Any]]:
-        return self._tasks
+        self.tasks.add(task)
+        if len(self.tasks) >= self._tasks_prune_at:
+            self.tasks = {task for task in self.tasks if not task.done()}
+            self._tasks_prune_at = max(64, 2 * len(self.tasks))
 
     def call_later(self, seconds: float, callback: Callable[[], object]) -> asyncio.TimerHandle:
         """A plain timer that belongs to no run."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
 
 _INTERRUPTS = (Kind.CANCEL, Kind.DEADLINE)
+_KEYS = {kind: f"/{kind}#0" for kind in _INTERRUPTS}
 
 
 class Inbox:
@@ -29,17 +30,18 @@ class Inbox:
         self._box: dict[tuple[MailKind, str], list[Mail]] = {}
         self._taken: dict[int, Mail] = {}  # on its way to somebody, not yet journaled
         self._deadline: Any = None
+        self._left = False
 
     def open(self) -> None:
         """Recorded interrupts are delivered on replay without anybody asking for them."""
         run = self._run
         recorded = run.journal.logs[""].completions
         for kind in _INTERRUPTS:
-            claim = _claim(run.root, kind)
-            if claim.key in recorded:
+            if _KEYS[kind] in recorded:
+                claim = _claim(run.root, kind)
                 run.root.ask(Wait(kind, claim, _Interrupt(run, kind), decode=_nothing))
         at = run.row.deadline_at
-        if at is not None and _claim(run.root, Kind.DEADLINE).key not in recorded:
+        if at is not None and _KEYS[Kind.DEADLINE] not in recorded:
             self._arm(at)
 
     def _arm(self, at: Micros) -> None:
@@ -52,7 +54,14 @@ class Inbox:
     def is_news_of_a_child(self, mail: Mail) -> bool:
         return mail.kind is MailKind.CHILD and mail.id not in self._run.journal.delivered_mail
 
+    def let_go(self) -> None:
+        """The run has left: nothing more is handed to it."""
+        self._left = True
+        del self._run
+
     def receive(self, mail: Mail) -> None:
+        if self._left:
+            return
         run = self._run
         self.seen = max(self.seen, mail.id)
         if self.due:
@@ -136,7 +145,7 @@ class _Interrupt:
 
 
 def _claim(root: Frame, kind: Kind) -> Claim:
-    return Claim(Scope(root, ""), f"/{kind}#0", str(kind), 0)
+    return Claim(Scope(root, ""), _KEYS[kind], str(kind), 0)
 
 
 def _nothing(entry: Entry) -> None:

@@ -145,6 +145,15 @@ def _waited_for(task: asyncio.Task[Any]) -> Iterable[Any]:
 # Unwinding
 
 
+def let_go(run: Execution) -> None:
+    """The run has left. What it and these know of each other would otherwise be left to the garbage
+    collector."""
+    run.inbox.let_go()
+    run.tasks.clear()
+    run.task = None
+    del run.root
+
+
 def unwind(tasks: Iterable[asyncio.Task[Any]], hooks: LoopHooks) -> None:
     """Lets the tasks go; those that do not await the run itself are cancelled a moment later."""
     hooks.soon(_cancel_leftovers, list(tasks), 4, hooks)

@@ -114,7 +114,7 @@ class Append:
     session: Sequence[StateWrite | MessageWrite] = ()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Appended:
     suspended: bool = False  # only ever True when Append.then was a Suspend
 

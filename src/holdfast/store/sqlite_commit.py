@@ -49,6 +49,9 @@ BAD_OPERATION = (
 """What one operation can do to a batch: a place taken twice, a value SQLite cannot hold."""
 
 
+_APPENDED = Appended()
+
+
 class BadBatch(Exception):
     """Some operation of the batch cannot be done; nothing has been written yet."""
 
@@ -137,18 +140,18 @@ def _append(db: Db, append: Append, rows: list[Row], tails: Tails) -> Outcome:
         rows.clear()
         _continue_as(db, append, then)
         tails.pop(run, None)
-        return Appended()
+        return _APPENDED
     for entry in entries:
         rows.append(entry_values(run, epoch, entry))
     if then is None:
-        return Appended()
+        return _APPENDED
     if type(then) is End:
         _end(db, append, then)
         tails.pop(run, None)
-        return Appended()
+        return _APPENDED
     assert type(then) is Suspend
     if not _suspend(db, append, then, rows):
-        return Appended()
+        return _APPENDED
     tails.pop(run, None)
     return Appended(suspended=True)
 

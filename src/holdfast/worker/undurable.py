@@ -88,8 +88,8 @@ class Undurable:
     def _forget(self, run: Execution) -> None:
         """Takes the run's entries as the committer would, and drops them."""
         run.dirty = False
-        append, count = run.operation(_FOR_EVER)
-        run.committed(count)
+        append = run.operation(_FOR_EVER)
+        run.committed(len(append.entries))
         if append.then is not None:
             run.settled = append.then
             run.evict()
