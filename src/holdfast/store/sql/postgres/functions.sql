@@ -246,7 +246,7 @@ END $$;
 CREATE OR REPLACE FUNCTION post(
     _request uuid, _again boolean, _id text, _kind text, _name text, _payload bytea, _now bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _run runs;
@@ -288,7 +288,7 @@ CREATE OR REPLACE FUNCTION start(
     _digest bytea[], _created_at bigint[], _ready_at bigint[], _deadline_at bigint[],
     _while_waiting text[], _parent bigint[], _parent_step text[], _options bytea[])
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _registered boolean;
@@ -350,7 +350,7 @@ CREATE OR REPLACE FUNCTION start_in_session(
     _while_waiting text, _parent bigint, _parent_step text, _options bytea,
     _session text, _on_busy text)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _other runs;
@@ -495,6 +495,9 @@ END $$;
 -- want one place at once, the primary key lets one of them in, and the other statement fails as a
 -- whole (23505); its caller then sends its appends one by one. What was superseded while this function
 -- worked is found by its last look (HF001), with the same consequence.
+--
+-- Entries are a record of their own: sent again, a batch that only adds entries is recognised by them. A
+-- batch that also changes runs is recorded among the requests.
 CREATE OR REPLACE FUNCTION append(
     _request uuid, _again boolean,
     _run bigint[], _epoch integer[], _seq integer[],
@@ -508,18 +511,23 @@ CREATE OR REPLACE FUNCTION append(
     _p_prompt bytea[], _p_created_at bigint[],
     _s_place integer[], _s_session text[], _s_key text[], _s_value bytea[])
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
-    _outcome bigint[] := answered(_request, _again);
+    _outcome bigint[];
+    _recorded constant boolean
+        := _t_place IS NOT NULL OR _s_place IS NOT NULL OR 0 = ANY(_seq);
+    _proven constant boolean := _again AND NOT _recorded;
     _locked bigint[];
     _all_landed boolean;
+    _there bigint[];
     _mine runs;
     _then record;
 BEGIN
-    IF _outcome IS NOT NULL THEN
-        RETURN _outcome;
-    END IF;
-    IF _t_place IS NOT NULL OR _s_place IS NOT NULL OR 0 = ANY(_seq) THEN
+    IF _recorded THEN
+        _outcome := answered(_request, _again);
+        IF _outcome IS NOT NULL THEN
+            RETURN _outcome;
+        END IF;
         -- A run without entries in this batch has no place that could collide: its row is locked instead.
         SELECT array_agg(run) INTO _locked FROM (
             SELECT _run[place] AS run FROM unnest(_t_place) place
@@ -529,20 +537,26 @@ BEGIN
         -- Messages of a session get their ids under its lock: in the order in which they are seen.
         PERFORM lock_runs(_locked, _s_session);
     END IF;
-    SELECT array_agg(landed::integer::bigint ORDER BY place) INTO _outcome
-    FROM (
-        SELECT place,
-            EXISTS (SELECT 1 FROM runs r
-                WHERE r.key = a.run AND r.epoch = a.epoch AND r.owner IS NOT NULL)
-            AND (a.seq = 0 OR (
-                EXISTS (SELECT 1 FROM journal j
-                    WHERE j.run = a.run AND j.seq = a.seq - 1 AND j.epoch = a.epoch)
-                AND NOT EXISTS (SELECT 1 FROM journal j WHERE j.run = a.run AND j.seq = a.seq)
-            )) AS landed
-        FROM unnest(_run, _epoch, _seq) WITH ORDINALITY AS a (run, epoch, seq, place)
-    ) fence;
+    SELECT array_agg((
+            r.key IS NOT NULL AND (a.seq = 0 OR (newest.seq = a.seq - 1 AND newest.epoch = a.epoch))
+            -- Nobody else writes at this epoch, so what stands at this place is this very append.
+            OR own.seq IS NOT NULL
+        )::integer::bigint ORDER BY a.place),
+        array_agg(a.run) FILTER (WHERE own.seq IS NOT NULL)
+    INTO _outcome, _there
+    FROM unnest(_run, _epoch, _seq) WITH ORDINALITY AS a (run, epoch, seq, place)
+    LEFT JOIN LATERAL (
+        SELECT key FROM runs WHERE key = a.run AND epoch = a.epoch AND owner IS NOT NULL LIMIT 1
+    ) r ON true
+    LEFT JOIN LATERAL (
+        SELECT seq, epoch FROM journal WHERE run = a.run ORDER BY seq DESC LIMIT 1
+    ) newest ON true
+    LEFT JOIN LATERAL (
+        SELECT seq FROM journal
+        WHERE _proven AND run = a.run AND seq = a.seq AND epoch = a.epoch LIMIT 1
+    ) own ON true;
     IF _e_run IS NOT NULL THEN
-        _all_landed := NOT 0 = ANY(_outcome);
+        _all_landed := NOT 0 = ANY(_outcome) AND _there IS NULL;
         INSERT INTO journal (run, epoch, seq, kind, key, at, position, attempt, failed, digest,
             input, output, started_at, due_at, mail)
         SELECT e.* FROM unnest(_e_run, _e_epoch, _e_seq, _e_kind, _e_key, _e_at, _e_position,
@@ -550,13 +564,15 @@ BEGIN
             AS e (run, epoch, seq, kind, key, at, position, attempt, failed, digest, input, output,
             started_at, due_at, mail)
         WHERE _all_landed
-            OR e.run IN (SELECT run FROM unnest(_run, _outcome) a (run, code) WHERE code = 1);
+            OR e.run IN (SELECT run FROM unnest(_run, _outcome) a (run, code) WHERE code = 1)
+                AND NOT e.run = ANY(coalesce(_there, ARRAY[]::bigint[]));
     END IF;
     -- A run that was claimed and started afresh in between has left our place free: look again.
     IF EXISTS (
         SELECT 1 FROM unnest(_run, _epoch, _outcome) AS a (run, epoch, code)
-        WHERE a.code = 1 AND NOT EXISTS (
-            SELECT 1 FROM runs r WHERE r.key = a.run AND r.epoch = a.epoch AND r.owner IS NOT NULL))
+        WHERE a.code = 1 AND NOT a.run = ANY(coalesce(_there, ARRAY[]::bigint[])) AND (
+            SELECT r.epoch FROM runs r WHERE r.key = a.run AND r.owner IS NOT NULL
+        ) IS DISTINCT FROM a.epoch)
     THEN
         RAISE EXCEPTION 'superseded' USING ERRCODE = 'HF001';
     END IF;
@@ -598,7 +614,10 @@ BEGIN
             PERFORM continue_run(_mine, _then.at, _then.payload, _then.digest);
         END IF;
     END LOOP;
-    RETURN answer(_request, _outcome);
+    IF _recorded THEN
+        RETURN answer(_request, _outcome);
+    END IF;
+    RETURN _outcome;
 END $$;
 
 CREATE OR REPLACE FUNCTION write_session(_session text, _key text, _value bytea) RETURNS void
@@ -666,7 +685,7 @@ CREATE OR REPLACE FUNCTION claim(
     _request uuid, _again boolean, _worker text, _workflows text[], _now bigint, _limit integer,
     _alone boolean)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
 DECLARE
     _taken bigint[] := answered(_request, _again);
     _suspect_strikes constant integer := 2;
@@ -751,7 +770,7 @@ END $$;
 CREATE OR REPLACE FUNCTION release(
     _request uuid, _again boolean, _worker text, _runs bigint[], _epochs integer[], _now bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _released bigint;
@@ -776,7 +795,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION resume(_request uuid, _again boolean, _id text, _now bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _run runs;
@@ -803,7 +822,7 @@ END $$;
 
 CREATE OR REPLACE FUNCTION rerun(
     _request uuid, _again boolean, _id text, _now bigint, _drop integer[]) RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _run runs;
@@ -860,7 +879,7 @@ CREATE OR REPLACE FUNCTION fork(
     _digest bytea, _created_at bigint, _ready_at bigint, _deadline_at bigint,
     _while_waiting text, _parent bigint, _parent_step text, _options bytea, _session text)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _from bigint;
@@ -942,7 +961,7 @@ CREATE OR REPLACE FUNCTION register(
     _id text, _host text, _pid integer, _process_started text, _started_at bigint,
     _lease_seconds double precision, _note text)
 RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM notice_server();
     INSERT INTO workers (
@@ -957,7 +976,7 @@ END $$;
 
 -- Renews a lease, and says on which server the worker holds its locks; false: it has been reaped.
 CREATE OR REPLACE FUNCTION renew(_worker text, _locked boolean) RETURNS boolean
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     PERFORM notice_server();
     UPDATE workers
@@ -998,7 +1017,7 @@ END $$;
 -- somebody else did it; else the first row is the worker, and the others its runs.
 CREATE OR REPLACE FUNCTION reap(_worker text, _now bigint, _dead boolean)
 RETURNS TABLE (id text, quarantined boolean)
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _row workers;
 BEGIN
@@ -1013,7 +1032,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION hand_back(_worker text, _note text) RETURNS bigint
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _freed bigint;
 BEGIN
@@ -1023,7 +1042,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION deregister(_worker text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 BEGIN
     DELETE FROM workers WHERE id = _worker;
     PERFORM 1 FROM runs WHERE owner = _worker ORDER BY key FOR UPDATE;
@@ -1036,7 +1055,7 @@ END $$;
 -- Upkeep.
 
 CREATE OR REPLACE FUNCTION prune(_ended_before bigint, _limit integer) RETURNS bigint
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _keys bigint[];
 BEGIN
@@ -1048,6 +1067,6 @@ BEGIN
     DELETE FROM promises WHERE run = ANY(_keys);
     DELETE FROM joins WHERE run = ANY(_keys);
     DELETE FROM runs WHERE key = ANY(_keys);
-    DELETE FROM requests WHERE at < now() - interval '1 hour';
+    DELETE FROM requests WHERE at < now() - interval '10 minutes';
     RETURN coalesce(cardinality(_keys), 0);
 END $$;

@@ -81,7 +81,7 @@ CREATE TABLE journal (
     previous_hash bytea,                          -- of the entry before: the tamper-evident chain
     blob text,                                    -- where a large output is kept
     PRIMARY KEY (run, seq)
-);
+) WITH (toast_tuple_target = 8160);               -- to compress a few kilobytes costs more than it saves
 
 -- What outsiders want a run to know. Its owner journals the delivery.
 CREATE TABLE inbox (
@@ -145,11 +145,11 @@ CREATE TABLE workers (
 ) WITH (fillfactor = 50);
 
 -- What a write was answered, for a client that lost its connection before it heard the answer. Only
--- ever inserted and, an hour later, deleted: a row changed by each commit would bloat.
+-- ever inserted and, minutes later, deleted: a row changed by each commit would bloat.
 CREATE TABLE requests (
     id uuid PRIMARY KEY,
     outcome bigint[] NOT NULL,
     repeats integer NOT NULL DEFAULT 0,
     at timestamptz NOT NULL DEFAULT now()
 );
-CREATE INDEX requests_at ON requests (at);
+CREATE INDEX requests_at ON requests USING brin (at);
