@@ -12,10 +12,21 @@ import contextvars
 import logging
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.store.base import Append, Appended, Operation, Outcome, Refused, Start, Started, Store
+from holdfast.store.base import (
+    Append,
+    Appended,
+    Operation,
+    Outcome,
+    Refused,
+    Start,
+    Started,
+    Store,
+    Suspend,
+)
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -25,6 +36,7 @@ log = logging.getLogger("holdfast")
 BATCH_ENTRIES_MAX = 256
 BATCH_STARTS_MAX = 512
 RETRY_SECONDS_MAX = 1.0
+_ANY_MAIL = 1 << 62
 
 
 class Committer:
@@ -138,14 +150,21 @@ class Committer:
         if append.then is None:
             if run.wants_commit:
                 self.mark(run)
-        elif run.suspending and not outcome.suspended:
-            self._need_mail(run)
-            run.stay()
-            if run.wants_commit:
-                self.mark(run)  # mail reached a step of it while this was under way
+        elif isinstance(append.then, Suspend) and not outcome.suspended:
+            self._stays(run, append.then)
         else:
             run.settled = append.then
             run.evict()
+
+    def _stays(self, run: Execution, refused: Suspend) -> None:
+        """Mail had come before the run could suspend."""
+        if run.suspending:
+            self._need_mail(run)
+            run.stay(refused)
+        else:  # it was to halt, and will read its mail when somebody resumes it
+            run.then = replace(refused, mail_seen=_ANY_MAIL)
+        if run.wants_commit:
+            self.mark(run)  # also if mail reached a step of it while this was under way
 
 
 def _started(future: asyncio.Future[Started], outcome: Outcome) -> None:

@@ -318,11 +318,11 @@ class Execution:
                     future.set_result(None)
         return True
 
-    def stay(self) -> None:
+    def stay(self, refused: Suspend) -> None:
         """The store refused to suspend the run: mail had come. It goes on in memory."""
         self.suspending = False
-        self.then = None
-        self.inbox.due = True
+        self.then = self.then if self.then is not refused else None  # it may have ended meanwhile
+        self.inbox.due = self.inbox.seen <= refused.mail_seen
         self.open_gate()
         for frame in {self.root, *(wait.claim.scope.frame for wait in self.waits)}:
             frame.pump()
