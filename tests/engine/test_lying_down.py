@@ -34,8 +34,11 @@ class Interrupted(KeptStore):
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    while not is_so():
+    for _ in range(1_000_000):
+        if is_so():
+            return
         await asyncio.sleep(0)
+    raise AssertionError("that never happened")
 
 
 @holdfast.workflow

@@ -68,6 +68,7 @@ class Claim:
 
 current: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("holdfast", default=None)
 
+
 # `asyncio.to_thread` enters the caller's context inside the thread, so that the context variable
 # alone would give every thread of a task the task's own scope. The submission's scope is kept here.
 class _Submission(threading.local):
