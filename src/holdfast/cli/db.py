@@ -22,7 +22,7 @@ def upgrade(
     """Bring the store's schema up to date; a missing store is created."""
     url = choose_url(db, app)
     require_shared(url)
-    script = store.upgrade_script(url)
+    script = asyncio.run(store.upgrade_script(url))
     if sql:
         print(script or "-- the schema is up to date", end="" if script else "\n")
         return

@@ -34,10 +34,10 @@ def is_shared(url: str) -> bool:
     return _is_postgres(url) or path_of(url) != MEMORY
 
 
-def upgrade_script(url: str) -> str:
+async def upgrade_script(url: str) -> str:
     """SQL that brings the store's schema up to date, to be applied by hand; empty: it is."""
     if _is_postgres(url):
-        return str(_postgres_open().upgrade_script(url))
+        return str(await _postgres_open().upgrade_script(url))
     return sqlite_upkeep.upgrade_script(path_of(url))
 
 

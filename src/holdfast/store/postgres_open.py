@@ -6,7 +6,6 @@ a database that many share, that is somebody's decision.
 
 from __future__ import annotations
 
-import asyncio
 import re
 
 import asyncpg
@@ -78,7 +77,7 @@ async def _version(link: Link) -> int:
             )
         return 0
     try:
-        rows = await link.read(f'SELECT product, version FROM "{schema}".holdfast')
+        rows = await link.read(f'SELECT product, version, works_with FROM "{schema}".holdfast')
     except StoreError as error:
         if errors.code_of(error.__cause__ or error) != "42703":
             raise
@@ -89,7 +88,9 @@ async def _version(link: Link) -> int:
             "schema with ?schema=… in the url."
         )
     version: int = rows[0]["version"]
-    return version
+    known = len(migrate.migrations(DIALECT))
+    # During a rolling upgrade the schema is ahead of some of the code that uses it.
+    return known if version > known >= rows[0]["works_with"] else version
 
 
 def script(version: int, schema: str) -> str:
@@ -119,15 +120,10 @@ async def _with_link(url: str) -> tuple[Link, int]:
         raise
 
 
-def upgrade_script(url: str) -> str:
-    async def ask() -> str:
-        link, version = await _with_link(url)
-        await link.close()
-        if not migrate.missing(version, DIALECT):
-            return ""
-        return script(version, link.address.schema)
-
-    return asyncio.run(ask())
+async def upgrade_script(url: str) -> str:
+    link, version = await _with_link(url)
+    await link.close()
+    return script(version, link.address.schema) if migrate.missing(version, DIALECT) else ""
 
 
 async def upgrade(url: str) -> None:

@@ -34,7 +34,8 @@ CREATE TABLE runs (
     digest BLOB NOT NULL,
     options BLOB,
     output BLOB,
-    input BLOB NOT NULL
+    input BLOB NOT NULL,
+    fairness_key TEXT NOT NULL DEFAULT ''         -- whose share of its queue this run takes
 );
 
 -- The queue, the timers and the wake-ups: what waits for mail alone is not in it.
@@ -138,3 +139,66 @@ CREATE TABLE workers (
     boot TEXT NOT NULL,
     note TEXT NOT NULL DEFAULT ''
 ) WITHOUT ROWID;
+
+-- What apps have declared of their queues; a queue that nobody declared has no limits.
+CREATE TABLE queues (
+    name TEXT PRIMARY KEY,
+    concurrency INTEGER,                          -- runs executed at once, by all workers together
+    per_worker INTEGER,                           -- the same, by each worker
+    rate_count INTEGER,                           -- first claims per rate_micros
+    rate_micros INTEGER,
+    next_at INTEGER NOT NULL DEFAULT 0,           -- when the rate allows the next one
+    paused INTEGER NOT NULL DEFAULT 0
+) WITHOUT ROWID;
+
+-- How often each key of a queue was served: the least served goes first.
+CREATE TABLE shares (
+    queue TEXT NOT NULL,
+    key TEXT NOT NULL,
+    served INTEGER NOT NULL,
+    PRIMARY KEY (queue, key)
+) WITHOUT ROWID;
+
+-- Limiters that the steps of all workers share.
+CREATE TABLE limits (
+    name TEXT PRIMARY KEY,
+    next_at INTEGER NOT NULL DEFAULT 0,           -- when the rate allows the next call
+    held_until INTEGER NOT NULL DEFAULT 0         -- a provider asked for patience until then
+) WITHOUT ROWID;
+
+-- What is started at which ticks. A tick moves next_at in the transaction that accepts its run.
+CREATE TABLE schedules (
+    name TEXT PRIMARY KEY,
+    workflow TEXT NOT NULL,
+    input BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    options BLOB,                                 -- of its runs, opaque to the store
+    cron TEXT NOT NULL,
+    zone TEXT NOT NULL,
+    catch_up TEXT NOT NULL,                       -- what becomes of ticks that nobody was there for
+    paused INTEGER NOT NULL DEFAULT 0,
+    next_at INTEGER,                              -- NULL: there is no further tick
+    last_at INTEGER,
+    last_run TEXT,
+    updated_at INTEGER NOT NULL
+) WITHOUT ROWID;
+
+-- What is left of a run that was deleted: its id is not free again before expires_at.
+CREATE TABLE tombstones (
+    id TEXT PRIMARY KEY,
+    workflow TEXT NOT NULL,
+    status TEXT NOT NULL,
+    digest BLOB NOT NULL,
+    ended_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX tombstones_expire ON tombstones (expires_at);
+
+-- Whether this store is being moved. One row at most; none: it is in use, and only here.
+CREATE TABLE moves (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    state TEXT NOT NULL,                          -- leaving, left or arriving
+    other TEXT NOT NULL,                          -- the store at the other end, without a password
+    token TEXT NOT NULL,                          -- of this move: both ends have the same
+    at INTEGER NOT NULL
+);

@@ -4,6 +4,7 @@ CREATE TABLE holdfast (
     one boolean PRIMARY KEY DEFAULT true CHECK (one),
     product text NOT NULL DEFAULT 'holdfast',
     version integer NOT NULL,
+    works_with integer NOT NULL DEFAULT 1,        -- the oldest version whose code can use this schema
     -- The server that was there last, and since when: a new one has forgotten all locks.
     server text NOT NULL DEFAULT '',
     server_since timestamptz NOT NULL DEFAULT now()
@@ -36,6 +37,7 @@ CREATE TABLE runs (
     deadline_at bigint,
     version text NOT NULL DEFAULT '',
     queue text NOT NULL DEFAULT 'default',
+    fairness_key text NOT NULL DEFAULT '',        -- whose share of its queue this run takes
     incarnation text NOT NULL,
     reason text,
     digest bytea NOT NULL,
@@ -150,3 +152,66 @@ CREATE TABLE requests (
     at timestamptz NOT NULL DEFAULT now()
 );
 CREATE INDEX requests_at ON requests USING brin (at);
+
+-- What apps have declared of their queues; a queue that nobody declared has no limits.
+CREATE TABLE queues (
+    name text PRIMARY KEY,
+    concurrency integer,                          -- runs executed at once, by all workers together
+    per_worker integer,                           -- the same, by each worker
+    rate_count integer,                           -- first claims per rate_micros
+    rate_micros bigint,
+    next_at bigint NOT NULL DEFAULT 0,           -- when the rate allows the next one
+    paused boolean NOT NULL DEFAULT false
+);
+
+-- How often each key of a queue was served: the least served goes first.
+CREATE TABLE shares (
+    queue text NOT NULL,
+    key text NOT NULL,
+    served bigint NOT NULL,
+    PRIMARY KEY (queue, key)
+);
+
+-- Limiters that the steps of all workers share.
+CREATE TABLE limits (
+    name text PRIMARY KEY,
+    next_at bigint NOT NULL DEFAULT 0,           -- when the rate allows the next call
+    held_until bigint NOT NULL DEFAULT 0         -- a provider asked for patience until then
+);
+
+-- What is started at which ticks. A tick moves next_at in the transaction that accepts its run.
+CREATE TABLE schedules (
+    name text PRIMARY KEY,
+    workflow text NOT NULL,
+    input bytea NOT NULL,
+    digest bytea NOT NULL,
+    options bytea,                                 -- of its runs, opaque to the store
+    cron text NOT NULL,
+    zone text NOT NULL,
+    catch_up text NOT NULL,                       -- what becomes of ticks that nobody was there for
+    paused boolean NOT NULL DEFAULT false,
+    next_at bigint,                              -- NULL: there is no further tick
+    last_at bigint,
+    last_run text,
+    updated_at bigint NOT NULL
+);
+
+-- What is left of a run that was deleted: its id is not free again before expires_at.
+CREATE TABLE tombstones (
+    id text PRIMARY KEY,
+    workflow text NOT NULL,
+    status text NOT NULL,
+    digest bytea NOT NULL,
+    ended_at bigint NOT NULL,
+    expires_at bigint NOT NULL
+);
+CREATE INDEX tombstones_expire ON tombstones (expires_at);
+
+-- Whether this store is being moved. One row at most; none: it is in use, and only here.
+CREATE TABLE moves (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    state text NOT NULL,                          -- leaving, left or arriving
+    other text NOT NULL,                          -- the store at the other end, without a password
+    token text NOT NULL,                          -- of this move: both ends have the same
+    at bigint NOT NULL
+);
