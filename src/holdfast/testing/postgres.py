@@ -39,6 +39,7 @@ PORT_TRIES_MAX = 5
 LOG_CHARACTERS_SHOWN = 4000
 PSQL = ("psql", "-Xqt", "--csv", "--no-password", "--set=ON_ERROR_STOP=1", "--command")
 STOP_SIGNALS = {"smart": "SIGTERM", "fast": "SIGINT", "immediate": "SIGQUIT"}
+NOT_STARTED = "this server was never started, or is closed: call start()"
 
 HOSTS = """\
 host all         all 127.0.0.1/32 scram-sha-256
@@ -73,6 +74,7 @@ class PostgresServer:
         self._name = ""
         self._standbys: list[PostgresServer] = []
         self._folder: Path | None = None
+        self._programs: Install | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._master: subprocess.Popen[bytes] | None = None
         self._password = ""
@@ -86,18 +88,27 @@ class PostgresServer:
             raise Unsupported("PostgresServer kills and stops processes by Unix signals")
         if self.running:
             raise ServerFailed("this server runs already: call restart() or stop() first")
+        if self._folder is not None and self.port:
+            self._start()
+            return self
+        try:
+            self._start_first()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _start_first(self) -> None:
+        """Where its port is not yet known to anybody."""
         if self._folder is None:
             self._make()
-            self._configure(free_port())
         for tries_left in reversed(range(PORT_TRIES_MAX)):
+            self._configure(free_port())
             try:
-                self._start()
-                return self
+                return self._start()
             except _PortTaken:
-                if self._standbys or not tries_left:
-                    raise  # others know it by this port
-                self._configure(free_port())
-        raise AssertionError("not reached")
+                if not tries_left:
+                    raise
 
     @property
     def running(self) -> bool:
@@ -138,7 +149,8 @@ class PostgresServer:
             self._guard.communicate(b"end\n", SECONDS_MAX)
         if self._master is not None:
             self._master.wait(SECONDS_MAX)
-        self._guard = self._master = self._folder = None
+        self._guard = self._master = self._folder = self._programs = None
+        self.port = 0
 
     def __enter__(self) -> Self:
         return self if self.running else self.start()
@@ -192,7 +204,6 @@ class PostgresServer:
             self._until(lambda: copy._replicates, "the standby did not connect")
             return copy
         copy._make()
-        copy._configure(free_port())
         waiting = self._demand_synchronous()
         try:
             copy.start()
@@ -259,8 +270,14 @@ class PostgresServer:
     @property
     def _at(self) -> Path:
         if self._folder is None:
-            raise ServerFailed("this server was never started, or is closed: call start()")
+            raise ServerFailed(NOT_STARTED)
         return self._folder
+
+    @property
+    def _install(self) -> Install:
+        if self._programs is None:
+            raise ServerFailed(NOT_STARTED)
+        return self._programs
 
     def _environment(self, database: str) -> dict[str, str]:
         """For PostgreSQL's own programs: on their command lines all could read the password."""
@@ -284,7 +301,7 @@ class PostgresServer:
             start_new_session=True,
         )
         self._folder = folder
-        self._install = Install(folder)
+        self._programs = Install(folder)
         if self._source is None:
             self._password = self._install.make_cluster()
             return

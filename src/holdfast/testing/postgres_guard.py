@@ -33,7 +33,7 @@ class Process(NamedTuple):
 def processes() -> dict[int, Process]:
     """Every process we may see, by its id."""
     if not sys.platform.startswith("linux"):
-        listing = ["ps", "-A", "-o", "pid=,ppid=,state=,command="]
+        listing = ["ps", "-Aww", "-o", "pid=,ppid=,state=,command="]
         lines = subprocess.run(listing, capture_output=True, check=True, text=True).stdout
         fields = (line.split(None, 3) for line in lines.splitlines())
         return {int(f[0]): Process(int(f[1]), f[2], f[3]) for f in fields if len(f) == 4}

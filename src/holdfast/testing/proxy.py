@@ -44,7 +44,7 @@ class Proxy:
         self._seconds = 0.0
         self._gates = {side: asyncio.Event() for side in SIDES}
         self._links: dict[_Link, asyncio.Task[None]] = {}
-        self._listening: asyncio.Task[None] | None = None
+        self._listener: socket.socket | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="holdfast-proxy", daemon=True
@@ -88,7 +88,7 @@ class Proxy:
 
     def refuse(self) -> None:
         """New connections are refused, as by a host where nobody listens; open ones go on."""
-        self._do(self._refuse())
+        self._call(self._refuse)
 
     def pause(self, towards: Side | None = None) -> None:
         """A black hole: all stays open, new connections get in, and nothing comes through.
@@ -102,7 +102,7 @@ class Proxy:
 
     def resume(self) -> None:
         """Ends `pause` and `refuse`."""
-        self._do(self._listen())
+        self._call(self._listen)
         for gate in self._gates.values():
             self._call(gate.set)
 
@@ -135,8 +135,8 @@ class Proxy:
 
         self._do(called())
 
-    async def _listen(self) -> None:
-        if self._listening is not None:
+    def _listen(self) -> None:
+        if self._listener is not None:
             return
         for tries_left in reversed(range(PORT_TRIES_MAX)):
             listener = socket.socket()
@@ -151,28 +151,31 @@ class Proxy:
                     raise
             else:
                 self.port = listener.getsockname()[1]
-                self._listening = asyncio.create_task(self._accept(listener))
-                return
+                self._listener = listener
+                return self._loop.add_reader(listener, self._accept, listener)
 
-    async def _accept(self, listener: socket.socket) -> None:
-        with listener:
-            while True:
-                client, _ = await self._loop.sock_accept(listener)
-                self.connections += 1
-                link = _Link(self, client)
-                self._links[link] = task = asyncio.create_task(link.run())
-                task.add_done_callback(link.close)  # called even if it is cut before it runs
+    def _accept(self, listener: socket.socket) -> None:
+        try:
+            client, _ = listener.accept()
+        except OSError:
+            return  # it has gone again
+        self.connections += 1
+        link = _Link(self, client)
+        self._links[link] = task = self._loop.create_task(link.run())
+        task.add_done_callback(link.close)  # called even if it is cut before it runs
 
-    async def _refuse(self) -> None:
-        if self._listening is not None:
-            await _cancelled(self._listening)
-            self._listening = None
+    def _refuse(self) -> None:
+        if self._listener is not None:
+            self._loop.remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
 
     async def _cut(self, reset: bool) -> None:
         links = dict(self._links)
-        for link in links:
+        for link, task in links.items():
             link.reset = reset
-        await _cancelled(*links.values())
+            task.cancel()
+        await asyncio.gather(*links.values(), return_exceptions=True)
 
 
 class _Link:
@@ -255,9 +258,3 @@ class _Link:
             await ready.wait()
         finally:
             loop.remove_writer(sink)
-
-
-async def _cancelled(*tasks: asyncio.Task[None]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
