@@ -152,17 +152,19 @@ class Proxy:
             else:
                 self.port = listener.getsockname()[1]
                 self._listener = listener
-                return self._loop.add_reader(listener, self._accept, listener)
+                return self._loop.add_reader(listener, self._accept)
 
-    def _accept(self, listener: socket.socket) -> None:
-        try:
-            client, _ = listener.accept()
-        except OSError:
-            return  # it has gone again
-        self.connections += 1
-        link = _Link(self, client)
-        self._links[link] = task = self._loop.create_task(link.run())
-        task.add_done_callback(link.close)  # called even if it is cut before it runs
+    def _accept(self) -> None:
+        """Takes all who have knocked."""
+        while self._listener is not None:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            link = _Link(self, client)
+            self._links[link] = task = self._loop.create_task(link.run())
+            task.add_done_callback(link.close)  # called even if it is cut before it runs
 
     def _refuse(self) -> None:
         if self._listener is not None:
@@ -171,6 +173,7 @@ class Proxy:
             self._listener = None
 
     async def _cut(self, reset: bool) -> None:
+        self._accept()  # who is in already, as he sees it, is cut as well
         links = dict(self._links)
         for link, task in links.items():
             link.reset = reset
