@@ -37,6 +37,7 @@ from holdfast.store.postgres_address import parse
 from holdfast.store.postgres_commit import Committing
 from holdfast.store.postgres_find import conditions
 from holdfast.store.postgres_link import Link
+from holdfast.store.postgres_servers import Servers
 from holdfast.store.postgres_side import Side
 from holdfast.store.postgres_values import row_of, run_values
 from holdfast.store.rows import entry, mail, promise, run_row
@@ -69,7 +70,8 @@ class PostgresStore:
             name: sql.replace("{schema}", self.address.schema)
             for name, sql in queries.load("postgres").items()
         }
-        self._link = Link(self.address)
+        self._servers = Servers(self.address)
+        self._link = Link(self._servers)
         self._side: Side | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -228,7 +230,7 @@ class PostgresStore:
 
     def _sidekick(self) -> Side:
         if self._side is None:
-            self._side = Side(self.address, self._notified)
+            self._side = Side(self._servers, self._notified)
         return self._side
 
     async def register(self, worker: WorkerRow) -> Leasekeeper:

@@ -2,43 +2,46 @@
 
     postgresql://user:password@one:5432,two:5432/agents?schema=tenant_a&direct=one:5432,two:5432
 
-Everything the driver understands is passed on to it. Ours are `schema` (default: holdfast),
-`direct` (where to find the servers themselves when the url leads to a pooler) and `connections`.
+Everything that the driver understands is passed on to it. Ours are `schema` (default: holdfast),
+`direct` (where the servers themselves are, when the url leads to a pooler) and `connections`.
 """
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.errors import StoreError
 
-SCHEMES = ("postgresql", "postgres")
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")
+# The driver would take these, which other drivers know, for settings of the server. Which servers
+# to use, and how to keep their connections alive, is decided here anyway.
+_OURS_ANYWAY = re.compile(r"keepalives.*|tcp_user_timeout|target_session_attrs")
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    dsn: str
-    direct: str  # for the sessions that must outlive a statement: LISTEN, and the liveness locks
+    hosts: tuple[str, ...]  # one url each
+    direct: tuple[str, ...]  # for sessions that must outlive a statement: LISTEN, liveness locks
     schema: str
-    pooled: bool
     connections: int
 
     @property
+    def pooled(self) -> bool:
+        return self.direct != self.hosts
+
+    @property
     def shown(self) -> str:
-        """The url without its password, for messages."""
-        parts = urlsplit(self.dsn)
-        return urlunsplit(parts._replace(netloc=re.sub(r":[^:@/]*@", ":…@", parts.netloc)))
+        """The servers without a password, for messages."""
+        shown = (re.sub(r":[^:@/]*@", ":…@", host.partition("?")[0]) for host in self.hosts)
+        return f"{', '.join(shown)}, schema {self.schema}"
 
 
 def parse(url: str) -> Address:
     try:
         parts = urlsplit(url)
-        given = dict(
-            parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        )
+        given = dict(parse_qsl(parts.query, True, strict_parsing=bool(parts.query)))
     except ValueError as error:
         raise StoreError(f"{url!r} is no url: {error}.") from error
     schema = given.pop("schema", "holdfast")
@@ -51,8 +54,13 @@ def parse(url: str) -> Address:
     connections = given.pop("connections", "4")
     if not connections.isdecimal() or not 1 <= int(connections) <= 100:
         raise StoreError(f"connections={connections} is no number from 1 to 100.")
-    given.setdefault("target_session_attrs", "read-write")
-    dsn = urlunsplit(parts._replace(query=urlencode(given)))
+    kept = {name: value for name, value in given.items() if not _OURS_ANYWAY.fullmatch(name)}
+    parts = parts._replace(query=urlencode(kept))
+    hosts = _each(parts, parts.netloc.rpartition("@")[2])
+    return Address(hosts, _each(parts, direct) if direct else hosts, schema, int(connections))
+
+
+def _each(parts: SplitResult, hosts: str) -> tuple[str, ...]:
     user, at, _ = parts.netloc.rpartition("@")
-    beside = urlunsplit(parts._replace(netloc=user + at + direct, query=urlencode(given)))
-    return Address(dsn, beside if direct else dsn, schema, bool(direct), int(connections))
+    netlocs = [f"{user}{at}{host}" for host in hosts.split(",")]
+    return tuple(urlunsplit(parts._replace(netloc=netloc)) for netloc in netlocs)

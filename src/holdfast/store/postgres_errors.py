@@ -13,7 +13,14 @@ SUPERSEDED = "HF001"
 NOT_REGISTERED = "HF002"
 UNIQUE_VIOLATION = "23505"
 
-DRIVER_ERRORS = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, asyncio.TimeoutError)
+DRIVER_ERRORS = (
+    asyncpg.PostgresError,
+    asyncpg.InternalClientError,
+    asyncpg.InterfaceError,
+    OSError,
+    asyncio.TimeoutError,
+    ValueError,  # a url that makes no sense to the driver
+)
 
 _GONE = frozenset(
     {
@@ -46,12 +53,10 @@ def is_gone(error: BaseException) -> bool:
     """Whether the connection is lost, and with it the answer: another one may do better."""
     if isinstance(error, ssl.SSLError):
         return False
-    if isinstance(error, OSError | asyncio.TimeoutError):
+    if isinstance(error, OSError | asyncio.TimeoutError | StoreUnavailable):
         return True
     code = code_of(error)
-    if code.startswith("08") or code in _GONE:
-        return True
-    return isinstance(error, asyncpg.InterfaceError) and "closed" in str(error).lower()
+    return code.startswith("08") or code in _GONE
 
 
 def is_passing(error: BaseException) -> bool:
@@ -60,6 +65,8 @@ def is_passing(error: BaseException) -> bool:
 
 
 def store_error(error: BaseException, where: str) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
     code = code_of(error)
     said = f"(store {where}; PostgreSQL says: {error or type(error).__name__})"
     if code in _NO_SCHEMA:

@@ -9,110 +9,45 @@ connection is cut instead.
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import os
 import random
-import socket
-import sys
 import time
 import uuid
-import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import asyncpg
 
-from holdfast.errors import NotOpen, StoreError
+from holdfast.errors import NotOpen, StoreError, StoreUnavailable
 from holdfast.store import postgres_errors as errors
-from holdfast.store.postgres_address import Address
+from holdfast.store.postgres_servers import Connection, Servers, close, cut_after
 
 T = TypeVar("T")
-Connection = Any  # asyncpg's own types are not generic over what we use
 Rows = list[Any]
 
-CONNECT_SECONDS = 5.0
 STATEMENT_SECONDS = 15.0
 RETRY_SECONDS = 10.0
 NAP_SECONDS_MAX = 0.5
-
-KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000}
-_SERVER_KEEPALIVE = {
-    "tcp_keepalives_idle": "5",
-    "tcp_keepalives_interval": "2",
-    "tcp_keepalives_count": "3",
-}
-
-_open: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-async def connect(address: Address, *, direct: bool = False, **settings: str) -> Connection:
-    """A connection whose callbacks run in nobody's context, least of all in a run's."""
-
-    async def make() -> Connection:
-        server_settings = {"application_name": "holdfast", **settings}
-        if direct or not address.pooled:
-            server_settings |= _SERVER_KEEPALIVE
-        connection = await asyncpg.connect(
-            address.direct if direct else address.dsn,
-            timeout=CONNECT_SECONDS,
-            statement_cache_size=0 if address.pooled and not direct else 100,
-            server_settings=server_settings,
-        )
-        keep_alive(connection)
-        _open.add(connection)
-        return connection
-
-    loop = asyncio.get_running_loop()
-    return await loop.create_task(make(), context=contextvars.Context())
-
-
-def _socket_of(connection: Connection) -> Any:
-    transport = getattr(connection, "_transport", None)
-    return transport.get_extra_info("socket") if transport is not None else None
-
-
-def keep_alive(connection: Connection) -> None:
-    """Lets the kernel notice a server that is silently gone."""
-    found = _socket_of(connection)
-    if found is None or found.family == getattr(socket, "AF_UNIX", None):
-        return
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in KEEPALIVE.items():
-        if hasattr(socket, name):
-            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-
-
-def _leave_in_child() -> None:
-    """A forked child would keep its dead parent's sessions alive. The descriptors are pointed
-    elsewhere and not closed: the objects that think they own them will close them some day."""
-    null = os.open(os.devnull, os.O_RDWR)
-    for connection in list(_open):
-        found = _socket_of(connection)
-        if found is not None and found.fileno() >= 0:
-            os.dup2(null, found.fileno(), inheritable=False)
-    os.close(null)
-
-
-if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_leave_in_child)
 
 
 class Link:
     """A few connections, used by whoever needs one."""
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self.address = servers.address
         self._idle: list[Connection] = []
         self._slots: asyncio.Semaphore | None = None
         self._pid = os.getpid()
-        self._prefix = f'SELECT "{address.schema}".'
+        self._prefix = f'SELECT "{self.address.schema}".'
 
     async def open(self) -> None:
         """Connects once, so that a wrong address is found out here."""
         self._pid = os.getpid()
         try:
-            self._idle.append(await connect(self.address))
-        except (*errors.DRIVER_ERRORS, ValueError) as error:
+            await self._servers.find_newest()
+            self._idle.append(await self._servers.connect())
+        except (*errors.DRIVER_ERRORS, StoreUnavailable) as error:
             raise errors.store_error(error, self.address.shown) from error
         self._slots = asyncio.Semaphore(self.address.connections)
 
@@ -163,7 +98,7 @@ class Link:
             while True:
                 try:
                     return await self._once(work, again)
-                except errors.DRIVER_ERRORS as error:
+                except (*errors.DRIVER_ERRORS, StoreUnavailable) as error:
                     gone = errors.is_gone(error)
                     again = again or gone
                     over = time.monotonic() > until or self._slots is None
@@ -180,8 +115,10 @@ class Link:
         try:
             result = await work(connection, again)
         except BaseException as error:
+            if isinstance(error, asyncpg.InterfaceError) and connection.is_closed():
+                raise ConnectionResetError("the connection was lost") from error
             # After a cancellation nobody knows what the connection is about to say.
-            if isinstance(error, asyncpg.PostgresError) and not errors.is_gone(error):
+            if isinstance(error, errors.DRIVER_ERRORS) and not errors.is_gone(error):
                 self._give(connection)
             else:
                 connection.terminate()
@@ -196,23 +133,10 @@ class Link:
             connection = self._idle.pop()
             if not connection.is_closed():
                 return connection
-        return await connect(self.address)
+        return await self._servers.connect()
 
     def _give(self, connection: Connection) -> None:
         if self._slots is None or connection.is_closed():
             connection.terminate()
         else:
             self._idle.append(connection)
-
-
-def cut_after(connection: Connection, seconds: float) -> asyncio.TimerHandle:
-    """Cuts the connection when a statement takes too long; cancel it when it did not."""
-    loop = asyncio.get_running_loop()
-    return contextvars.Context().run(loop.call_later, seconds, connection.terminate)
-
-
-async def close(connection: Connection) -> None:
-    try:
-        await connection.close(timeout=1)
-    except (*errors.DRIVER_ERRORS, asyncio.CancelledError):
-        connection.terminate()

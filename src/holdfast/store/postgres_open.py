@@ -14,7 +14,8 @@ from holdfast.errors import SchemaMismatch, StoreCorrupt, StoreError, Unsupporte
 from holdfast.store import migrate, queries
 from holdfast.store import postgres_errors as errors
 from holdfast.store.postgres_address import Address, parse
-from holdfast.store.postgres_link import Connection, Link, close, connect
+from holdfast.store.postgres_link import Link
+from holdfast.store.postgres_servers import Connection, Servers, close
 
 DIALECT = "postgres"
 SERVER_OLDEST = 140000
@@ -109,7 +110,7 @@ def script(version: int, schema: str) -> str:
 
 
 async def _with_link(url: str) -> tuple[Link, int]:
-    link = Link(parse(url))
+    link = Link(Servers(parse(url)))
     await link.open()
     try:
         (found,) = await link.read(_SETTINGS)
@@ -129,7 +130,7 @@ async def upgrade_script(url: str) -> str:
 async def upgrade(url: str) -> None:
     """Makes the schema or brings it up to date, in one transaction."""
     address = parse(url)
-    connection = await connected(address)
+    connection = await _connected(address)
     try:
         async with connection.transaction():
             # Two upgrades at once: the second finds it done.
@@ -145,8 +146,8 @@ async def upgrade(url: str) -> None:
         await close(connection)
 
 
-async def connected(address: Address) -> Connection:
+async def _connected(address: Address) -> Connection:
     try:
-        return await connect(address)
-    except (*errors.DRIVER_ERRORS, ValueError) as error:
+        return await Servers(address).connect()
+    except (*errors.DRIVER_ERRORS, StoreError) as error:
         raise errors.store_error(error, address.shown) from error

@@ -26,8 +26,7 @@ import asyncpg
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.store import postgres_errors as errors
-from holdfast.store.postgres_address import Address
-from holdfast.store.postgres_link import Connection, close, connect, cut_after
+from holdfast.store.postgres_servers import Connection, Servers, close, cut_after
 from holdfast.types import WorkerId
 
 log = logging.getLogger("holdfast")
@@ -44,8 +43,9 @@ CLOSE_SECONDS = 3.0
 class Lifeline:
     """A session that holds locks for as long as it lives, and is replaced when it does not."""
 
-    def __init__(self, address: Address, which: int, on_notify: Callable[[], None] | None) -> None:
-        self._address = address
+    def __init__(self, servers: Servers, which: int, on_notify: Callable[[], None] | None) -> None:
+        self._servers = servers
+        self._address = address = servers.address
         self._which = which
         self._on_notify = on_notify
         self._key = f'"{address.schema}".liveness_key($1, {which})'
@@ -73,7 +73,7 @@ class Lifeline:
     async def _open(self) -> None:
         self._lost.clear()
         # A lease that a crash of the server forgets is no harm: it gives everybody grace.
-        connection = await connect(self._address, direct=True, synchronous_commit="off")
+        connection = await self._servers.connect(direct=True, synchronous_commit="off")
         self._connection = connection
         connection.add_termination_listener(lambda _: self._lost.set())
         for worker in list(self.wanted):
@@ -135,9 +135,9 @@ class Lifeline:
 class Watch:
     """Waits for the death of one worker at a time: the next in the ring after ours."""
 
-    def __init__(self, address: Address) -> None:
-        self._address = address
-        self._schema = f'"{address.schema}"'
+    def __init__(self, servers: Servers) -> None:
+        self._servers = servers
+        self._schema = f'"{servers.address.schema}"'
         self._watched: dict[WorkerId, Callable[[], None]] = {}
         self._changed = asyncio.Event()
         self._which = 1
@@ -170,12 +170,12 @@ class Watch:
                     continue
                 try:
                     if connection is None or connection.is_closed():
-                        connection = await connect(
-                            self._address, direct=True, lock_timeout=f"{WATCH_SECONDS}s"
+                        connection = await self._servers.connect(
+                            direct=True, lock_timeout=f"{WATCH_SECONDS}s"
                         )
                     await self._watch(connection, worker)
                     nap = 0.05
-                except errors.DRIVER_ERRORS as error:
+                except (*errors.DRIVER_ERRORS, StoreError) as error:
                     log.debug("the watch over worker %s was interrupted: %s", worker, error)
                     if connection is not None:
                         connection.terminate()
@@ -219,8 +219,9 @@ class Watch:
 class Side:
     """The thread, and the doors to it. All methods may be called from any other thread."""
 
-    def __init__(self, address: Address, on_notify: Callable[[], None]) -> None:
-        self._address = address
+    def __init__(self, servers: Servers, on_notify: Callable[[], None]) -> None:
+        self._servers = servers
+        self._address = servers.address
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -233,9 +234,9 @@ class Side:
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self.first = Lifeline(self._address, 1, None)
-        self.second = Lifeline(self._address, 2, self._on_notify)
-        self.watch = Watch(self._address)
+        self.first = Lifeline(self._servers, 1, None)
+        self.second = Lifeline(self._servers, 2, self._on_notify)
+        self.watch = Watch(self._servers)
         self._ready.set()
         try:
             self._loop.run_forever()

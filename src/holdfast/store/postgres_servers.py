@@ -1,0 +1,168 @@
+"""Which server to talk to, and connections to it.
+
+Of several hosts one takes writes. Each is asked by itself, so that one that is silently gone does
+not use up the time of the others. A server of an earlier timeline than one we have seen is an old
+primary that came back after a failover: it is refused, because what it is told is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import socket
+import sys
+import weakref
+from typing import Any
+
+import asyncpg
+
+from holdfast.errors import StoreUnavailable
+from holdfast.store import postgres_errors as errors
+from holdfast.store.postgres_address import Address
+
+Connection = Any  # asyncpg's own types are not generic over what we use
+
+CONNECT_SECONDS = 4.0
+KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000}
+_SERVER_SETTINGS = {
+    # A backend whose client is gone must not keep its locks until its statement is done.
+    "client_connection_check_interval": "500ms",
+    "tcp_keepalives_idle": "5",
+    "tcp_keepalives_interval": "2",
+    "tcp_keepalives_count": "3",
+}
+
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+_TIMELINE = """
+SELECT CASE WHEN pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN ''
+    ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+"""
+
+
+class Servers:
+    """The hosts of an address, and what is known of them. Used by two threads, each with its own
+    loop; nothing here is more than a hint but the newest timeline, which only ever rises."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._timeline = ""
+        self._good = 0
+
+    async def find_newest(self) -> None:
+        """Asks all hosts, so that an old primary is not taken for the one just because it is the
+        first to answer."""
+        if len(self.address.hosts) == 1:
+            return
+        for number in range(len(self.address.hosts)):
+            try:
+                await close(await self._connect_to(number, direct=False, settings={}))
+            except (*errors.DRIVER_ERRORS, StoreUnavailable):
+                continue
+
+    async def connect(self, *, direct: bool = False, **settings: str) -> Connection:
+        """A connection to the host that takes writes."""
+        hosts = self.address.direct if direct else self.address.hosts
+        failure: BaseException | None = None
+        for turn in range(len(hosts)):
+            number = (self._good + turn) % len(hosts)
+            try:
+                connection = await self._connect_to(number, direct=direct, settings=settings)
+            except (*errors.DRIVER_ERRORS, StoreUnavailable) as error:
+                failure = failure or error
+            else:
+                self._good = number
+                return connection
+        assert failure is not None
+        raise failure
+
+    async def _connect_to(
+        self, number: int, *, direct: bool, settings: dict[str, str]
+    ) -> Connection:
+        hosts = self.address.direct if direct else self.address.hosts
+        pooled = self.address.pooled and not direct
+        connection = await _connect(hosts[number], pooled, settings)
+        try:
+            timeline = await connection.fetchval(_TIMELINE)
+            self._check(timeline)
+        except BaseException:
+            connection.terminate()
+            raise
+        self._timeline = timeline
+        return connection
+
+    def _check(self, timeline: str) -> None:
+        if not timeline:
+            raise StoreUnavailable("This server is a standby: it takes no writes.")
+        if timeline < self._timeline:
+            raise StoreUnavailable(
+                f"This server is on timeline {timeline}, and another one of {self.address.shown} "
+                f"has gone on to {self._timeline}: it is an old primary, and what it is told is "
+                "lost. Make it a standby of the new one (pg_rewind)."
+            )
+
+
+async def _connect(url: str, pooled: bool, settings: dict[str, str]) -> Connection:
+    """A connection whose callbacks run in nobody's context, least of all in a run's."""
+
+    async def make() -> Connection:
+        # A pooler would not let other settings pass.
+        ours = {} if pooled else {**_SERVER_SETTINGS, **settings}
+        connection = await asyncpg.connect(
+            url,
+            timeout=CONNECT_SECONDS,
+            statement_cache_size=0 if pooled else 100,
+            server_settings={"application_name": "holdfast", **ours},
+        )
+        keep_alive(connection)
+        _open.add(connection)
+        return connection
+
+    loop = asyncio.get_running_loop()
+    return await loop.create_task(make(), context=contextvars.Context())
+
+
+def _socket_of(connection: Connection) -> Any:
+    transport = getattr(connection, "_transport", None)
+    return transport.get_extra_info("socket") if transport is not None else None
+
+
+def keep_alive(connection: Connection) -> None:
+    """Lets the kernel notice a server that is silently gone."""
+    found = _socket_of(connection)
+    if found is None or found.family == getattr(socket, "AF_UNIX", None):
+        return
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in KEEPALIVE.items():
+        if hasattr(socket, name):
+            found.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+
+
+def _leave_in_child() -> None:
+    """A forked child would keep its dead parent's sessions alive. The descriptors are pointed
+    elsewhere and not closed: the objects that think they own them will close them some day."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for connection in list(_open):
+        found = _socket_of(connection)
+        if found is not None and found.fileno() >= 0:
+            os.dup2(null, found.fileno(), inheritable=False)
+    os.close(null)
+
+
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_leave_in_child)
+
+
+def cut_after(connection: Connection, seconds: float) -> asyncio.TimerHandle:
+    """Cuts the connection when a statement takes too long; cancel it when it did not."""
+    loop = asyncio.get_running_loop()
+    return contextvars.Context().run(loop.call_later, seconds, connection.terminate)
+
+
+async def close(connection: Connection) -> None:
+    try:
+        await connection.close(timeout=1)
+    except (*errors.DRIVER_ERRORS, asyncio.CancelledError):
+        connection.terminate()
