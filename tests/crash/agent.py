@@ -1,4 +1,4 @@
-"""The worker process that crash tests kill: `python -m tests.crash.agent DB OBSERVER OPTIONS`.
+"""The worker process that crash tests kill: `python -m tests.crash.agent URL OBSERVER OPTIONS`.
 
 Options (JSON): `lease`, `hang`, `memory_wait` in seconds; `children`: fork some that keep what they
 inherit; `trap`: see trap.py.
@@ -116,9 +116,9 @@ async def poison(name: str) -> str:
 WORKFLOWS: list[Any] = [job, line, hanging, poison]
 
 
-def client(db: object) -> holdfast.Holdfast:
+def client(url: str) -> holdfast.Holdfast:
     """An app that serves nothing itself."""
-    return holdfast.Holdfast(f"sqlite:///{db}", workflows=WORKFLOWS, worker=False)
+    return holdfast.Holdfast(url, workflows=WORKFLOWS, worker=False)
 
 
 def fork_children() -> ProcessPoolExecutor:
@@ -135,14 +135,14 @@ def fork_children() -> ProcessPoolExecutor:
     return pool
 
 
-async def serve(db: str, options: dict[str, Any]) -> None:
+async def serve(url: str, options: dict[str, Any]) -> None:
     seconds: dict[str, Any] = {
         name: timedelta(seconds=options[name])
         for name in ("lease", "hang", "memory_wait")
         if name in options
     }
     app = holdfast.Holdfast(
-        f"sqlite:///{db}",
+        url,
         workflows=WORKFLOWS,
         worker_options=holdfast.WorkerOptions(**seconds),
     )
@@ -162,5 +162,5 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
     given = json.loads(sys.argv[3])
     if "trap" in given:
-        trap.arm(**given["trap"])
+        trap.arm(sys.argv[1], **given["trap"])
     asyncio.run(serve(sys.argv[1], given))

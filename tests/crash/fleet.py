@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Any
 
 from tests.helpers.processes import ROOT, environment
@@ -179,10 +178,10 @@ class Process:
 
 
 class Fleet:
-    """Worker processes on one database file; ends them all when it is left."""
+    """Worker processes on one store; ends them all when it is left."""
 
-    def __init__(self, db: Path, observer: Observer) -> None:
-        self.db = db
+    def __init__(self, url: str, observer: Observer) -> None:
+        self.url = url
         self._observer = observer
         self.all: list[Process] = []
 
@@ -203,7 +202,7 @@ class Fleet:
 
     def begin(self, **options: object) -> Process:
         """The same, without waiting for it."""
-        command = [sys.executable, "-m", "tests.crash.agent", str(self.db), self._observer.path]
+        command = [sys.executable, "-m", "tests.crash.agent", self.url, self._observer.path]
         process = Process(
             subprocess.Popen(
                 [*command, json.dumps(options)],

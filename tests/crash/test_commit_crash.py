@@ -15,7 +15,6 @@ from tests.crash.fleet import Fleet, Observer
     ("where", "effects"),
     [
         ("before", ["one", "two", "two", "three"]),
-        ("inside", ["one", "two", "two", "three"]),
         ("after", ["one", "two", "three"]),
     ],
 )
@@ -34,17 +33,3 @@ async def test_a_kill_in_the_middle_of_a_commit_loses_and_repeats_nothing_commit
     assert observer.names() == effects
     last = {effect.name: effect.token for effect in observer.effects}
     assert tokens == [last["one"], last["two"], last["three"]]
-
-
-async def test_a_kill_at_the_commit_of_the_end_leaves_a_run_that_ends_once(
-    app: holdfast.Holdfast, fleet: Fleet, observer: Observer
-) -> None:
-    # A run's last step and its end share a commit: either both are there, or neither is.
-    trap = {"where": "inside", "key": "effect#1", "number": "SIGKILL"}
-    first = await fleet.add(trap=trap)
-    run = await app.start(line, ["one", "two"])
-    assert await first.ended() == -signal.SIGKILL
-    assert not (await app.row(run.id)).status.ended
-    await fleet.add()
-    assert len(await run.result()) == 2
-    assert observer.names() == ["one", "two", "two"]

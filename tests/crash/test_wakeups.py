@@ -6,7 +6,6 @@ import asyncio
 import queue
 import threading
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -29,11 +28,11 @@ async def sleeper() -> None:
     await holdfast.sleep(timedelta(days=1))
 
 
-def answer_from_outside(db: Path, count: int) -> None:
+def answer_from_outside(url: str, count: int) -> None:
     """In a thread and on a connection of its own, so that transactions really cross."""
 
     async def answer() -> None:
-        async with holdfast.Holdfast(f"sqlite:///{db}", workflows=[ask], worker=False) as app:
+        async with holdfast.Holdfast(url, workflows=[ask], worker=False) as app:
             answered: set[str] = set()
             while len(answered) < count:
                 id = asking.get(timeout=SECONDS_MAX)
@@ -44,12 +43,11 @@ def answer_from_outside(db: Path, count: int) -> None:
     asyncio.run(answer())
 
 
-async def race(tmp_path: Path, count: int) -> None:
-    db = tmp_path / "wake.db"
+async def race(url: str, count: int) -> None:
     options = holdfast.WorkerOptions(memory_wait=timedelta(0))
-    app = holdfast.Holdfast(f"sqlite:///{db}", workflows=[ask], worker_options=options)
+    app = holdfast.Holdfast(url, workflows=[ask], worker_options=options)
     async with app:
-        thread = threading.Thread(target=answer_from_outside, args=(db, count))
+        thread = threading.Thread(target=answer_from_outside, args=(url, count))
         thread.start()
         try:
             async with asyncio.timeout(SECONDS_MAX + count / 50):
@@ -61,19 +59,19 @@ async def race(tmp_path: Path, count: int) -> None:
             thread.join(SECONDS_MAX)
 
 
-async def test_an_answer_that_races_a_suspension_is_never_lost(tmp_path: Path) -> None:
-    await race(tmp_path, 2000)
+async def test_an_answer_that_races_a_suspension_is_never_lost(url: str) -> None:
+    await race(url, 1000)
 
 
 @pytest.mark.full
 @pytest.mark.timeout(600)
-async def test_nor_is_one_of_very_many(tmp_path: Path) -> None:
-    await race(tmp_path, 30_000)
+async def test_nor_is_one_of_very_many(url: str) -> None:
+    await race(url, 30_000)
 
 
-async def test_a_cancel_that_races_a_sleepers_suspension_is_never_lost(tmp_path: Path) -> None:
-    async with holdfast.Holdfast(f"sqlite:///{tmp_path}/wake.db", workflows=[sleeper]) as app:
-        for _ in range(200):
+async def test_a_cancel_that_races_a_sleepers_suspension_is_never_lost(url: str) -> None:
+    async with holdfast.Holdfast(url, workflows=[sleeper]) as app:
+        for _ in range(100):
             run = await app.start(sleeper)
             await run.cancel()
             async with asyncio.timeout(SECONDS_MAX):
@@ -81,8 +79,7 @@ async def test_a_cancel_that_races_a_sleepers_suspension_is_never_lost(tmp_path:
                     await run.result()
 
 
-async def test_of_two_answers_that_race_one_stands(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path}/wake.db"
+async def test_of_two_answers_that_race_one_stands(url: str) -> None:
     options = holdfast.WorkerOptions(memory_wait=timedelta(0))
     async with (
         holdfast.Holdfast(url, workflows=[ask], worker_options=options) as app,

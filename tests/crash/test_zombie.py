@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 
-import pytest
-
 import holdfast
 from holdfast.types import Kind
 from tests.crash.agent import line
@@ -79,25 +77,3 @@ async def test_the_queued_batch_of_a_zombie_is_refused(
         assert set(tokens[1:]) <= mine
         assert await claims(app, run.id) == 2
     assert "three" not in observer.names(pid=zombie.pid)
-
-
-@pytest.mark.skipif(
-    "not __import__('os').path.exists('/proc/locks')", reason="cannot see who holds a lock"
-)
-async def test_a_worker_stopped_inside_a_transaction_is_ended_by_its_peer(
-    app: holdfast.Holdfast, fleet: Fleet, observer: Observer
-) -> None:
-    trap = {"where": "inside", "key": "effect#1", "number": "SIGSTOP"}
-    stopped = await fleet.add(lease=LEASE, trap=trap)
-    observer.holds = lambda effect: effect.name == "two"
-    run = await app.start(line, ["one", "two", "three"])
-    held = await observer.sees("two", pid=stopped.pid)
-    peer = await fleet.add(lease=LEASE)
-    held.let_go()
-    await stopped.says("sprung")
-    assert await stopped.ended() == -signal.SIGKILL
-    again = await observer.sees("two", pid=peer.pid)
-    again.let_go()
-    tokens = await run.result()
-    assert tokens[1] == again.token, "what was not committed came into the journal"
-    assert observer.names() == ["one", "two", "two", "three"]

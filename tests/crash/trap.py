@@ -1,7 +1,8 @@
 """Signals a worker sends itself at an exact place of a commit, where no other process could aim.
 
-before: the batch is made up, the transaction has not begun.
-inside: everything is written, COMMIT has not been said.
+before: the batch is made up, nothing of it has been sent.
+inside: everything is written, COMMIT has not been said. Only SQLite's commit has such a place in
+    the worker's own process.
 after: it is committed, and the worker does not know yet.
 """
 
@@ -12,13 +13,12 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.store import sqlite_commit
+from holdfast.store import open_store, sqlite_commit
 from holdfast.store.base import Append, Operation, Outcome
-from holdfast.store.sqlite import SQLiteStore
 from holdfast.store.sqlite_lanes import Db
 
 
-def arm(where: str, key: str, number: str) -> None:
+def arm(url: str, where: str, key: str, number: str) -> None:
     """Springs once: at the first batch with an entry whose key has `key` in it."""
     kind = getattr(signal, number)
     sprung = False
@@ -35,10 +35,11 @@ def arm(where: str, key: str, number: str) -> None:
         print("sprung", flush=True)
         os.kill(os.getpid(), kind)
 
+    store: Any = type(open_store(url))
     if where == "inside":
         sqlite_commit.commit = _inside(sqlite_commit.commit, caught, spring)
     else:
-        SQLiteStore.commit = _around(where, SQLiteStore.commit, caught, spring)  # type: ignore[method-assign]
+        store.commit = _around(where, store.commit, caught, spring)
 
 
 def _inside(
@@ -57,15 +58,17 @@ def _inside(
 
 def _around(
     where: str,
-    commit: Callable[[SQLiteStore, Sequence[Operation]], Any],
+    commit: Callable[..., Any],
     caught: Callable[[Sequence[Operation]], bool],
     spring: Callable[[], None],
 ) -> Any:
-    async def trapped(store: SQLiteStore, operations: Sequence[Operation]) -> list[Outcome]:
+    async def trapped(
+        store: object, operations: Sequence[Operation], **options: Any
+    ) -> list[Outcome]:
         springs = caught(operations)
         if springs and where == "before":
             spring()
-        outcomes: list[Outcome] = await commit(store, operations)
+        outcomes: list[Outcome] = await commit(store, operations, **options)
         if springs and where == "after":
             spring()
         return outcomes

@@ -1,4 +1,4 @@
-"""Full disks, files that cannot be used, clocks that jump: named errors, and runs that go on."""
+"""Full disks and files that cannot be used: named errors, and runs that go on."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.clock import SystemClock
 from holdfast.errors import StoreCorrupt, StoreError
 from holdfast.store.sqlite import SQLiteStore
-from holdfast.types import Kind, Status
+from holdfast.types import Status
 from tests.crash.fleet import SECONDS_MAX
 
 done: list[int] = []
@@ -138,77 +137,3 @@ async def test_a_corrupt_file_is_a_named_error_and_is_left_alone(tmp_path: Path)
     with pytest.raises(StoreCorrupt, match=r"bad\.db"):
         await holdfast.Holdfast(f"sqlite:///{path}", workflows=[nap]).open()
     assert path.read_bytes() == before
-
-
-# Clocks that jump
-
-
-class JumpingClock(SystemClock):
-    """The wall clock of a machine on which somebody sets the time."""
-
-    def __init__(self) -> None:
-        self.offset = timedelta(0)
-
-    def now(self) -> int:
-        return super().now() + self.offset // timedelta(microseconds=1)
-
-
-async def until(app: holdfast.Holdfast, run: holdfast.Run[str], status: Status) -> None:
-    rung = asyncio.Event()
-    stop = app.store.listen(rung.set)
-    async with asyncio.timeout(SECONDS_MAX):
-        while await run.status() is not status:
-            await rung.wait()
-            rung.clear()
-    stop()
-
-
-async def test_a_timer_is_due_by_the_wall_clock_however_it_jumps(tmp_path: Path) -> None:
-    clock = JumpingClock()
-    url = f"sqlite:///{tmp_path}/jump.db"
-    async with holdfast.Holdfast(url, workflows=[nap], clock=clock) as app:
-        run = await app.start(nap, 5)
-        await until(app, run, Status.WAITING)
-        clock.offset = timedelta(hours=-5)
-        app.worker.wake()  # type: ignore[union-attr]
-        other = await app.start(nap, 0)
-        assert await other.result() == "rested"
-        assert await run.status() is Status.WAITING, "it woke up early"
-        clock.offset = timedelta(hours=6)
-        async with asyncio.timeout(SECONDS_MAX):
-            assert await run.result() == "rested"
-
-
-async def test_a_jump_of_the_wall_clock_ends_no_lease(tmp_path: Path) -> None:
-    clocks = JumpingClock(), JumpingClock()
-    url = f"sqlite:///{tmp_path}/jump.db"
-    release = asyncio.Event()
-    begun = asyncio.Event()
-
-    @holdfast.step
-    async def hold() -> str:
-        begun.set()
-        await release.wait()
-        return "held"
-
-    @holdfast.workflow
-    async def holding() -> str:
-        return await hold()
-
-    options = holdfast.WorkerOptions(lease=timedelta(seconds=30))
-    async with (
-        holdfast.Holdfast(url, workflows=[holding], clock=clocks[0], worker_options=options) as app,
-        holdfast.Holdfast(
-            url, workflows=[holding], clock=clocks[1], worker_options=options
-        ) as peer,
-    ):
-        run = await app.start(holding)
-        await begun.wait()
-        before = {row.id for row in await app.workers()}
-        for days in (30, -30):
-            clocks[1].offset = timedelta(days=days)
-            await peer.worker._reaper.look()  # type: ignore[union-attr]
-        assert {row.id for row in await app.workers()} == before
-        release.set()
-        assert await run.result() == "held"
-        assert sum(e.kind is Kind.CLAIM for e in await run.history()) == 1
