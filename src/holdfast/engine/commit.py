@@ -138,11 +138,13 @@ class Committer:
     def _appended(self, run: Execution, append: Append, outcome: Outcome) -> None:
         run.dirty = False
         if isinstance(outcome, Refused):
-            if not isinstance(outcome.error, LeaseLost):
-                log.error("run %r cannot go on: %s", run.row.id, outcome.error)
+            if isinstance(outcome.error, LeaseLost):
+                # It is handed back all the same. That changes nothing if another worker has it; if
+                # the store lost entries in a failover, nobody has it.
+                log.warning("run %r is dropped here: %s", run.row.id, outcome.error)
             else:
-                log.warning("run %r was taken over by another worker", run.row.id)
-            run.lost = True
+                log.error("run %r cannot go on: %s", run.row.id, outcome.error)
+                run.lost = True
             run.evict()
             return
         assert isinstance(outcome, Appended)

@@ -104,7 +104,14 @@ class Committing:
         found = await self._link.read(self._sql["who_owns"], append.run)
         if not found:
             return LeaseLost(f"The run of key {append.run} is gone; nothing was written.")
-        id, status, owner, epoch = found[0]
+        id, status, owner, epoch, newest = found[0]
+        if owner and epoch == append.epoch and append.entries:
+            missing = append.entries[0].seq - 1 - newest
+            return LeaseLost(
+                f"The server has lost the last {missing} entries of run {id!r}, though it had "
+                "acknowledged them: it is a standby that was promoted too early. The run goes on "
+                "from what is left of its journal, and these steps are done again."
+            )
         whose = f"worker {owner} owns it" if owner else "nobody owns it"
         return LeaseLost(
             f"Run {id!r} was taken from this worker: it is {status}, {whose} at epoch {epoch}, and "

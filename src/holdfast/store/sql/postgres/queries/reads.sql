@@ -80,7 +80,9 @@ FROM "{schema}".ready_lanes($1::text[]) lanes;
 
 -- name: who_owns
 -- Whom to name when an append is refused.
-SELECT id, status, owner, epoch FROM "{schema}".runs WHERE key = $1;
+SELECT r.id, r.status, r.owner, r.epoch,
+    (SELECT max(j.seq) FROM "{schema}".journal j WHERE j.run = r.key)
+FROM "{schema}".runs r WHERE r.key = $1;
 
 -- name: state
 -- A session's whole state.
