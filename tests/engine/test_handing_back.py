@@ -9,8 +9,11 @@ import pytest
 
 import holdfast
 from holdfast.errors import StoreUnavailable
+from holdfast.store.base import Start
 from holdfast.testing import Environment
+from holdfast.testing.conformance.given import new_run
 from holdfast.testing.kept_store import KeptStore
+from holdfast.worker import returns
 
 
 @holdfast.step
@@ -68,3 +71,20 @@ async def test_a_run_whose_session_cannot_be_read_goes_on_when_it_can(verb: str)
         assert await env.result(run) == "said"
         assert store.left == []
     await store.discard()
+
+
+async def test_a_run_that_the_store_believes_to_be_here_and_is_not_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(returns, "STRAY_SECONDS", 0.0)
+    async with Environment([naps]) as env:
+        # As if the answer to a claim, or after a failover the end of a run, had been lost.
+        stray = new_run("stray", workflow=naps.name, input=b'{"args":[],"kwargs":{}}')
+        await env.store.commit([Start(stray, claim_for=env.worker.id)])
+        row = await env.app.row("stray")
+        assert (row.owner, env.worker.runs) == (env.worker.id, {})
+        env.worker._poll()
+        await env.settle()
+        assert (await env.app.row("stray")).epoch == row.epoch + 1
+        await env.ended("stray")
+        assert await env.app.result("stray") == "onetwo"

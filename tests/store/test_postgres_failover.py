@@ -28,6 +28,7 @@ from holdfast.worker.options import WorkerOptions
 RUNS = 200
 STEPS = 10
 SECONDS_MAX = 90
+SCHEMA = "holdfast"
 
 
 @holdfast.step
@@ -155,3 +156,43 @@ async def test_a_restart_of_the_server_loses_nothing_and_repeats_nothing() -> No
             assert len(auditor.accepted) == RUNS
             assert auditor.repeated == []
             assert await app.store.check() == []
+
+
+async def test_a_region_that_takes_over_loses_what_had_not_reached_it_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with PostgresServer() as primary:
+        standby = primary.standby(synchronous=False)
+        await upgrade(primary.dsn)
+        async with serving(url_of(primary, standby)) as (app, auditor):
+            await start_all(app)
+            await asyncio.wait_for(auditor.until_acknowledged(RUNS * STEPS // 4), SECONDS_MAX)
+            await asyncio.to_thread(standby.cut_replication)
+            arrived = int(
+                standby.sql(f"SELECT count(*) FROM {SCHEMA}.journal WHERE kind = 'step'")[0][0]
+            )
+            wanted = max(len(auditor.acknowledged) + 50, RUNS * STEPS // 2)
+            await asyncio.wait_for(auditor.until_acknowledged(wanted), SECONDS_MAX)
+            await asyncio.to_thread(primary.kill)
+            assert len(auditor.acknowledged) < RUNS * STEPS, "it died in the middle"
+            lost = len(auditor.acknowledged) - arrived
+            await asyncio.to_thread(standby.promote)
+            await finish(app, {f"run-{number}" for number in range(RUNS)})
+            # Bounded: nothing that had arrived there was done again.
+            assert 0 < len(auditor.repeated) <= lost
+            assert "has lost the last" in caplog.text
+            assert await app.store.check() == []
+
+            # The old primary comes back, and takes writes: it is refused.
+            await asyncio.to_thread(primary.restart)
+            fresh = PostgresStore(url_of(primary, standby))
+            await fresh.open()
+            ended = await fresh.find(
+                RunFilter(status=frozenset({Status.COMPLETED}), limit=2 * RUNS)
+            )
+            await fresh.close()
+            assert len(ended) == RUNS, "this is the new one"
+
+            # A request that is sent again is still one run.
+            await start_all(app)
+            assert len(await app.list(RunFilter(limit=2 * RUNS))) == RUNS

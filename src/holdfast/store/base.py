@@ -30,6 +30,7 @@ from holdfast.types import (
     RunId,
     RunKey,
     RunRow,
+    ScheduleRow,
     Status,
     WorkerId,
     WorkerRow,
@@ -143,6 +144,24 @@ class Reaped:
     quarantined: list[RunId]
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """When there will be something to do."""
+
+    run: Micros | None  # when the next run can be claimed
+    tick: Micros | None  # when the next tick of a schedule is to be made
+
+    @property
+    def first(self) -> Micros | None:
+        return min((at for at in (self.run, self.tick) if at is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Ticked:
+    moved: bool  # False: nothing was done, see Store.tick
+    run: Started | Refused | None = None  # Refused: its session was busy, or its id was used before
+
+
 class Leasekeeper(Protocol):
     """Renews one worker's lease from a thread of its own, where no busy event loop can lose it."""
 
@@ -210,8 +229,17 @@ class Store(Protocol):
         """Hands runs (with the epoch they are held at) back; no strike is counted."""
         ...
 
+    async def owned(self, worker: WorkerId) -> list[tuple[RunKey, int]]:
+        """The runs that this worker owns, with the epoch of each."""
+        ...
+
     async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
         """When the next run can be claimed; `alone` as for `claim`: whether suspects count."""
+        ...
+
+    async def next_due(self, workflows: Sequence[str], *, alone: bool = True) -> Due:
+        """`next_ready`, and the next tick of a schedule of these workflows, in one look. A tick
+        that has passed counts until it is made."""
         ...
 
     # Runs, by outsiders
@@ -264,6 +292,42 @@ class Store(Protocol):
     async def session_messages(self, session: str, *, after: int = 0) -> list[tuple[int, bytes]]:
         """The messages with ids above `after`, by id. Ids rise in the order in which they become
         visible: what was read once stays the beginning of the list, whoever writes beside it."""
+        ...
+
+    # Schedules
+
+    async def schedules(
+        self, *, workflows: Sequence[str] | None = None, due_by: Micros | None = None
+    ) -> list[ScheduleRow]:
+        """By name: all, or those of these workflows; with `due_by`, only those that are not paused
+        and have a tick at that time or earlier."""
+        ...
+
+    async def put_schedule(self, schedule: ScheduleRow, *, seen: ScheduleRow | None) -> bool:
+        """Adds a schedule (`seen` None), or changes it from what it was when it was read. False:
+        meanwhile it was added, changed, ticked or deleted; read it again. `last_at` and `last_run`
+        are left alone."""
+        ...
+
+    async def delete_schedule(self, name: str) -> bool:
+        """False: there is none of this name."""
+        ...
+
+    async def tick(
+        self,
+        seen: ScheduleRow,
+        next_at: Micros | None,
+        *,
+        at: Micros | None = None,
+        run: NewRun | None = None,
+    ) -> Ticked:
+        """Moves a schedule on and accepts the run of its tick `at`, both or neither.
+
+        Done only if `next_at` is still what it was when the schedule was read, and the schedule was
+        neither changed, paused nor deleted since: of several that make the same tick one does,
+        whatever became of the run in between. Without a run, ticks are dropped. A run that is
+        refused, because its session is busy, does not hold the schedule up.
+        """
         ...
 
     # Workers

@@ -37,6 +37,7 @@ from holdfast.store.postgres_address import parse
 from holdfast.store.postgres_commit import Committing
 from holdfast.store.postgres_find import conditions
 from holdfast.store.postgres_link import Link
+from holdfast.store.postgres_schedules import Schedules
 from holdfast.store.postgres_servers import Servers
 from holdfast.store.postgres_side import Side
 from holdfast.store.postgres_values import row_of, run_values
@@ -60,7 +61,7 @@ _ANY_STRIKES = (1 << 31) - 1
 _SUSPECT_STRIKES = 2
 
 
-class PostgresStore:
+class PostgresStore(Schedules):
     poll_seconds = 10.0
 
     def __init__(self, url: str) -> None:
@@ -138,6 +139,10 @@ class PostgresStore:
     ) -> int:
         keys, epochs = [run for run, _ in runs], [epoch for _, epoch in runs]
         return (await self._link.write("release", worker, keys, epochs, now))[0]
+
+    async def owned(self, worker: WorkerId) -> list[tuple[RunKey, int]]:
+        rows = await self._link.read(self._sql["owned"], worker)
+        return [(row[0], row[1]) for row in rows]
 
     async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
         strikes = _ANY_STRIKES if alone else _SUSPECT_STRIKES

@@ -30,6 +30,7 @@ from holdfast.store.liveness import Liveness
 from holdfast.store.sqlite_lanes import Reader, Writer
 from holdfast.store.sqlite_open import MEMORY, connected, open_database, path_of
 from holdfast.store.sqlite_rows import SQL
+from holdfast.store.sqlite_schedules import Schedules
 from holdfast.types import (
     Entry,
     Mail,
@@ -47,7 +48,7 @@ from holdfast.types import (
 _JOURNAL_INLINE_MAX = 256
 
 
-class SQLiteStore:
+class SQLiteStore(Schedules):
     poll_seconds = 2.0
 
     def __init__(self, url_or_path: str) -> None:
@@ -140,6 +141,9 @@ class SQLiteStore:
         self, worker: WorkerId, runs: Sequence[tuple[RunKey, int]], now: Micros
     ) -> int:
         return await self._writer.run(lambda db: sqlite_claims.release(db, worker, runs, now))
+
+    async def owned(self, worker: WorkerId) -> list[tuple[RunKey, int]]:
+        return await self._reader.run(lambda db: db.execute(SQL["owned_by"], (worker,)).fetchall())
 
     async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
         return await self._reader.run(lambda db: sqlite_claims.next_ready(db, workflows, alone))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -21,12 +22,28 @@ log = logging.getLogger("holdfast")
 
 RETRY_SECONDS_MAX = 2.0
 PAUSE_SECONDS = 0.1
+STRAY_SECONDS = 1.0
+"""A run that is ours and not here for so long is not merely on its way."""
 
 
 class Returns:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strays: dict[tuple[RunKey, int], float] = {}
+
+    async def look(self) -> None:
+        """Finds runs that the store believes this worker executes, and it does not: a failover may
+        have lost their end, a lost answer their claim."""
+        worker, now = self._worker, time.monotonic()
+        here = {(run.row.key, run.row.epoch) for run in worker.runs.values()}
+        owned = await worker.store.owned(worker.id)
+        since = {held: self._strays.get(held, now) for held in owned if held not in here}
+        stray = [held for held, at in since.items() if now - at >= STRAY_SECONDS]
+        self._strays = {held: at for held, at in since.items() if held not in stray}
+        if stray:
+            log.warning("%d runs are ours and not here: they are handed back", len(stray))
+            await worker.store.release(worker.id, stray, worker.clock.now())
 
     def close(self) -> None:
         """Whatever is left now goes back when the worker leaves the store."""

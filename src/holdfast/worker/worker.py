@@ -294,6 +294,7 @@ class Worker:
         if self._look_around:
             self._look_around = False
             await self._reaper.look()
+            await self._returns.look()
         if self._mail_wanted and self.runs:
             self._mail_wanted = False
             await self._fetch_mail([(r.row.key, r.inbox.seen) for r in self.runs.values()])

@@ -114,6 +114,18 @@ class Claiming:
         (claimed,) = await claim(store, "w2")
         assert (claimed.row.strikes, claimed.row.epoch) == (0, 2)
 
+    async def test_a_workers_runs_are_those_it_claimed_and_has_not_let_go(
+        self, store: Store
+    ) -> None:
+        await worker(store, "w1")
+        await worker(store, "w2")
+        one, two = [await started_and_claimed(store, id, by="w1") for id in ("one", "two")]
+        await started_and_claimed(store, "other", by="w2")
+        assert await store.owned("w1") == [(one.key, one.epoch), (two.key, two.epoch)]
+        await end(store, two, 2)
+        assert await store.owned("w1") == [(one.key, one.epoch)]
+        assert await store.owned("nobody") == []
+
     async def test_only_its_owner_at_its_epoch_releases_a_run(self, store: Store) -> None:
         await worker(store)
         run = await started_and_claimed(store, "run")

@@ -102,6 +102,10 @@ FROM "{schema}".workers w ORDER BY started_at, id;
 SELECT id, host, pid, process_started, started_at, lease_seconds, "{schema}".lease_left(w), note
 FROM "{schema}".workers w WHERE id = $1;
 
+-- name: owned
+-- The runs that a worker owns.
+SELECT key, epoch FROM "{schema}".runs WHERE owner = $1 ORDER BY key;
+
 -- name: is_dead
 -- Whether a worker's death is certain.
 SELECT "{schema}".is_dead($1);

@@ -39,6 +39,10 @@ EXISTS (
         ORDER BY c.seq DESC LIMIT 1)
       AND j.kind IN ('step', 'timer', 'promise', 'child', 'message', 'thread'))
 
+-- name: owned_by
+-- The runs that a worker owns, with the epoch of each.
+SELECT key, epoch FROM runs WHERE owner = ? ORDER BY key;
+
 -- name: owned
 -- A worker's runs, and whether each got any further since it was claimed.
 SELECT key, id, strikes, MADE_PROGRESS FROM runs WHERE owner = ? ORDER BY key;
