@@ -19,8 +19,8 @@
     │   ├── DeadlineExceeded
     │   └── RunHalted             parked or quarantined: somebody has to decide
     ├── RequestError              what a caller asked for cannot be done
-    │   ├── UnknownWorkflow, UnknownRun, UnknownPromise
-    │   ├── BadArguments, BadValue, IdReused
+    │   ├── UnknownWorkflow, UnknownRun, UnknownPromise, UnknownSchedule
+    │   ├── BadArguments, BadValue, BadSchedule, IdReused
     │   ├── AlreadyResolved, AlreadyEnded, NotResumable, SessionBusy
     │   └── NotOpen, WrongEventLoop
     └── StoreError
@@ -139,12 +139,20 @@ class UnknownPromise(RequestError):
     """The run has no promise of this name."""
 
 
+class UnknownSchedule(RequestError):
+    """There is no schedule of this name."""
+
+
 class BadArguments(RequestError):
     """The arguments do not fit the workflow's signature."""
 
 
 class BadValue(RequestError):
     """The value does not fit the type that is awaited."""
+
+
+class BadSchedule(RequestError):
+    """A schedule's cron expression, interval or time zone makes no sense."""
 
 
 class IdReused(RequestError):

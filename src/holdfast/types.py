@@ -18,6 +18,7 @@ RunKey = int
 
 OnBusy = Literal["enqueue", "reject", "join", "interrupt"]
 WhileWaiting = Literal["hold", "release"]
+CatchUp = Literal["skip", "latest", "all"]
 
 
 class Status(StrEnum):
@@ -194,6 +195,25 @@ class WorkerRow:
     lease_seconds: float
     lease_left_seconds: float = 0.0  # as the store's own steady clock counts
     note: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class ScheduleRow:
+    """What is started at which ticks."""
+
+    name: str
+    workflow: str
+    input: bytes
+    digest: bytes
+    options: bytes | None  # of its runs; the engine's own, opaque to the store
+    cron: str  # or an interval, see engine/ticks.py
+    zone: str
+    catch_up: CatchUp  # what becomes of ticks that nobody was there for
+    next_at: Micros | None  # None: there is no further tick
+    updated_at: Micros  # rises with each change that is not a tick
+    paused: bool = False
+    last_at: Micros | None = None  # the last tick that was made
+    last_run: RunId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,7 +123,7 @@ class Committing:
         answer = await self._write("start", request, worker, *start_values(starts))
         pairs = zip(answer[::2], answer[1::2], strict=True)
         return [
-            await self._started(start, code, key)
+            await self.started(start, code, key)
             for start, (code, key) in zip(starts, pairs, strict=True)
         ]
 
@@ -131,9 +131,9 @@ class Committing:
         new, claim = start.run, start.claim_for is not None
         values = (start.claim_for, claim, *run_values(new), new.session, new.on_busy)
         code, key = await self._write("start_in_session", request, *values)
-        return await self._started(start, code, key)
+        return await self.started(start, code, key)
 
-    async def _started(self, start: Start, code: int, key: RunKey) -> Outcome:
+    async def started(self, start: Start, code: int, key: RunKey) -> Outcome:
         new = start.run
         if code in (1, 2):
             owner = start.claim_for if code == 2 else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.types import Entry, Kind, Mail, MailKind, PromiseRow, RunRow, Status
+from holdfast.types import Entry, Kind, Mail, MailKind, PromiseRow, RunRow, ScheduleRow, Status
 
 STATUSES = {status.value: status for status in Status}
 KINDS = {kind.value: kind for kind in Kind}
@@ -64,3 +64,22 @@ def mail(row: Row) -> Mail:
 def promise(row: Row) -> PromiseRow:
     run, name, key, kind, type, prompt, created_at, resolved = row
     return PromiseRow(run, name, key, kind, type, prompt, created_at, resolved != 0)
+
+
+def schedule(row: Row) -> ScheduleRow:
+    """A ScheduleRow from SCHEDULE_COLUMNS."""
+    return ScheduleRow(
+        name=row[0],
+        workflow=row[1],
+        input=row[2],
+        digest=row[3],
+        options=row[4],
+        cron=row[5],
+        zone=row[6],
+        catch_up=row[7],
+        paused=row[8] != 0,
+        next_at=row[9],
+        last_at=row[10],
+        last_run=row[11],
+        updated_at=row[12],
+    )

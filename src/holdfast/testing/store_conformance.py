@@ -16,7 +16,16 @@ disks, lost connections.
 
 from __future__ import annotations
 
-from holdfast.testing.conformance import busy, claims, commits, lives, mail, sessions, upkeep
+from holdfast.testing.conformance import (
+    busy,
+    claims,
+    commits,
+    lives,
+    mail,
+    schedules,
+    sessions,
+    upkeep,
+)
 
 
 class StoreConformance(
@@ -36,6 +45,8 @@ class StoreConformance(
     sessions.Children,
     busy.OnBusy,
     sessions.State,
+    schedules.Schedules,
+    schedules.Ticks,
     upkeep.Finding,
     upkeep.Listening,
     upkeep.Pruning,
