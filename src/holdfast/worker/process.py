@@ -9,6 +9,7 @@ Windows has no such signals: there only an interrupt from the keyboard stops it.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -27,6 +28,10 @@ log = logging.getLogger("holdfast")
 
 LEAVE_SECONDS_MAX = 2.0
 """How long, after all runs were handed back, the process waits for its own threads to end."""
+
+COLLECT_AFTER_OBJECTS = 5000
+"""Python's own 700 are for programs with less in memory: each commit of many runs exceeds them,
+although hardly anything a run leaves behind needs the collector."""
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
@@ -60,6 +65,7 @@ async def _serve(app: Holdfast, options: ProcessOptions) -> None:
     await app.open(worker=True)
     worker = app.worker
     assert worker is not None
+    calm_collector()
     if options.until_idle:
         worker.on_looked = _idle_check(app, leave, to_micros(options.wait_timers))
     log.info("worker %s serves %s", worker.id, ", ".join(sorted(app.workflows)))
@@ -68,6 +74,15 @@ async def _serve(app: Holdfast, options: ProcessOptions) -> None:
     finally:
         await app.close(grace=options.grace)
     log.info("worker %s has left", worker.id)
+
+
+def calm_collector() -> None:
+    """Lets the garbage collector look less often, and never again at what is loaded by now."""
+    gc.collect()
+    gc.freeze()
+    first, *others = gc.get_threshold()
+    if first:  # otherwise somebody has switched it off
+        gc.set_threshold(max(first, COLLECT_AFTER_OBJECTS), *others)
 
 
 def _idle_check(
