@@ -16,6 +16,7 @@ Diverged
 FakeClock
 Holdfast
 HoldfastError
+IdRetired
 IdReused
 LeaseLost
 NotDecodable
@@ -27,6 +28,7 @@ PayloadTooLarge
 PromiseReused
 ReplayWarning
 RequestError
+Retention
 Retry
 Run
 RunCancelled

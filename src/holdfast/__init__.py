@@ -22,6 +22,7 @@ from holdfast.errors import (
     DeadlineExceeded,
     Diverged,
     HoldfastError,
+    IdRetired,
     IdReused,
     LeaseLost,
     NotDecodable,
@@ -56,7 +57,7 @@ from holdfast.errors import (
 )
 from holdfast.retry import Retry
 from holdfast.types import RunFilter, Status
-from holdfast.worker.options import WorkerOptions
+from holdfast.worker.options import Retention, WorkerOptions
 
 __all__ = [
     "AlreadyEnded",
@@ -70,6 +71,7 @@ __all__ = [
     "FakeClock",
     "Holdfast",
     "HoldfastError",
+    "IdRetired",
     "IdReused",
     "LeaseLost",
     "NotDecodable",
@@ -81,6 +83,7 @@ __all__ = [
     "PromiseReused",
     "ReplayWarning",
     "RequestError",
+    "Retention",
     "Retry",
     "Run",
     "RunCancelled",

@@ -19,7 +19,7 @@
     │   ├── DeadlineExceeded
     │   └── RunHalted             parked or quarantined: somebody has to decide
     ├── RequestError              what a caller asked for cannot be done
-    │   ├── UnknownWorkflow, UnknownRun, UnknownPromise, UnknownSchedule
+    │   ├── UnknownWorkflow, UnknownRun, UnknownPromise, UnknownSchedule, UnknownQueue
     │   ├── BadArguments, BadValue, BadSchedule, IdReused
     │   ├── AlreadyResolved, AlreadyEnded, NotResumable, SessionBusy
     │   └── NotOpen, WrongEventLoop
@@ -143,6 +143,10 @@ class UnknownSchedule(RequestError):
     """There is no schedule of this name."""
 
 
+class UnknownQueue(RequestError):
+    """There is no queue of this name."""
+
+
 class BadArguments(RequestError):
     """The arguments do not fit the workflow's signature."""
 
@@ -157,6 +161,10 @@ class BadSchedule(RequestError):
 
 class IdReused(RequestError):
     """This id belongs to a run that was started with other arguments."""
+
+
+class IdRetired(RequestError):
+    """The run of this id was deleted; the id is not free again yet."""
 
 
 class AlreadyResolved(RequestError):

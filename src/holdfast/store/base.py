@@ -26,6 +26,7 @@ from holdfast.types import (
     MailKind,
     NewRun,
     PromiseRow,
+    QueueRow,
     RunFilter,
     RunId,
     RunKey,
@@ -47,7 +48,9 @@ class Start:
     """
 
     run: NewRun
-    claim_for: WorkerId | None = None  # claim it at once, if the session's slot is free
+    # Claim it at once, if the session's slot is free, nobody is ahead of it, and its queue has no
+    # limits.
+    claim_for: WorkerId | None = None
 
 
 @dataclass(slots=True)
@@ -137,6 +140,15 @@ class Claimed:
     seq: int  # of the claim entry, the newest of the journal
 
 
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A call that a limiter is to admit: one per `interval`, after a quiet time `burst` at once."""
+
+    name: str
+    interval: Micros
+    burst: int = 1
+
+
 @dataclass(slots=True)
 class Reaped:
     worker: WorkerRow
@@ -208,7 +220,16 @@ class Store(Protocol):
         *,
         alone: bool = False,
     ) -> list[Claimed]:
-        """Takes claimable runs, those of high priority first, then the longest ready.
+        """Takes claimable runs, those of high priority first.
+
+        Inside of one priority, the lanes of runs take turns, and each gives its longest ready: a
+        lane is a workflow in a queue, and there a fairness key. Of a queue's keys the least served
+        goes first; one that is new or was away starts where the others are by then. A claim need
+        not look at all keys, if there are more than 1,000, but then at others each time.
+
+        What was declared of a queue holds: never more than `concurrency` runs of it are owned, nor
+        more than `per_worker` by one worker; runs are claimed for the first time no faster than its
+        rate. A paused queue gives nothing.
 
         A run of a session is taken only if no other run holds the session, in order of arrival.
         A suspect (two or more strikes) is only returned alone, and only if `alone` is True, that
@@ -233,8 +254,12 @@ class Store(Protocol):
         """The runs that this worker owns, with the epoch of each."""
         ...
 
-    async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
-        """When the next run can be claimed; `alone` as for `claim`: whether suspects count."""
+    async def next_ready(
+        self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
+    ) -> Micros | None:
+        """When this worker (None: any) can claim the next run; `alone` as for `claim`: whether
+        suspects count. Runs of a queue that is full or paused do not count: when that is over,
+        the store rings. Of a queue's rate, the time is known."""
         ...
 
     async def next_due(self, workflows: Sequence[str], *, alone: bool = True) -> Due:
@@ -330,6 +355,31 @@ class Store(Protocol):
         """
         ...
 
+    # Queues and limiters
+
+    async def declare(self, queues: Sequence[QueueRow]) -> None:
+        """Sets the limits of these queues; the last word on each counts. Whether a queue is paused,
+        and how far its rate is used up, stays."""
+        ...
+
+    async def pause_queue(self, queue: str, *, paused: bool = True) -> None:
+        """Stops a queue's runs from being claimed, or lets them be claimed again; runs in memory go
+        on. UnknownQueue if nobody declared it and no run is in it."""
+        ...
+
+    async def queues(self, now: Micros) -> list[QueueRow]:
+        """Every queue that was declared or has runs that have not ended, by name."""
+        ...
+
+    async def reserve(self, reservations: Sequence[Reservation], now: Micros) -> list[Micros]:
+        """Takes a place in limiters that all workers share, and says when each may go: not before
+        `now`, nor while the limiter is held off."""
+        ...
+
+    async def hold_off(self, name: str, until: Micros) -> None:
+        """Lets a limiter admit nobody until then. Places given before stay as they are."""
+        ...
+
     # Workers
 
     async def register(self, worker: WorkerRow) -> Leasekeeper:
@@ -367,8 +417,15 @@ class Store(Protocol):
         claimable, mail came, runs ended. May call without a cause; returns the way to stop it."""
         ...
 
-    async def prune(self, ended_before: Micros, limit: int) -> int:
-        """Deletes up to `limit` ended runs with all they own; says how many."""
+    async def prune(
+        self, ended_before: Micros, limit: int, *, now: Micros = 0, keep_ids_until: Micros = 0
+    ) -> int:
+        """Deletes up to `limit` ended runs with all they own; says how many.
+
+        Children stay as long as their parent has not ended. A deleted run's id cannot be used
+        again before `keep_ids_until`: starting it is refused as IdRetired. What the store keeps
+        for itself and needs no longer goes, too.
+        """
         ...
 
     async def backup(self, path: str) -> None:

@@ -323,8 +323,11 @@ class PostgresStore(Schedules):
         for listener in list(self._listeners):
             listener()
 
-    async def prune(self, ended_before: Micros, limit: int) -> int:
-        (row,) = await self._link.read(self._sql["prune"], ended_before, limit)
+    async def prune(
+        self, ended_before: Micros, limit: int, *, now: Micros = 0, keep_ids_until: Micros = 0
+    ) -> int:
+        values = (ended_before, limit, now, keep_ids_until)
+        (row,) = await self._link.read(self._sql["prune"], *values)
         return int(row[0])
 
     async def backup(self, path: str) -> None:

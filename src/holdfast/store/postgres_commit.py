@@ -21,7 +21,7 @@ from holdfast.store.postgres_values import (
     run_values,
     start_values,
 )
-from holdfast.store.rows import run_row
+from holdfast.store.rows import retired, run_row
 from holdfast.types import RunKey
 
 _IN_DOUBT = (errors.SUPERSEDED, errors.UNIQUE_VIOLATION)
@@ -141,6 +141,9 @@ class Committing:
         name, which = ("run_by_id", new.id) if code == 0 else ("run_by_key", key)
         found = await self._link.read(self._sql[name], which)
         if not found:
+            stones = await self._link.read(self._sql["tombstone"], new.id)
+            if stones:
+                return Refused(retired(new.id, *stones[0]))
             return Refused(StoreUnavailable(f"Run {new.id!r} was deleted just now; try again."))
         row = run_row(found[0])
         if code == 4:

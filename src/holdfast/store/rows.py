@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast.clock import Micros, to_datetime
+from holdfast.errors import IdRetired
+from holdfast.store.lanes import shown_key
 from holdfast.types import Entry, Kind, Mail, MailKind, PromiseRow, RunRow, ScheduleRow, Status
 
 STATUSES = {status.value: status for status in Status}
@@ -48,6 +51,7 @@ def run_row(row: Row) -> RunRow:
         strikes=row[24],
         resumes=row[25],
         reason=row[26],
+        fairness_key=shown_key(row[27]),
     )
 
 
@@ -82,4 +86,13 @@ def schedule(row: Row) -> ScheduleRow:
         last_at=row[10],
         last_run=row[11],
         updated_at=row[12],
+    )
+
+
+def retired(id: str, status: str, ended_at: Micros, expires_at: Micros) -> IdRetired:
+    """Why an id of a deleted run cannot be used."""
+    ended, free = (to_datetime(at).isoformat(" ", "seconds") for at in (ended_at, expires_at))
+    return IdRetired(
+        f"Run {id!r} ended ({status}) at {ended} and was deleted since. So that no request is run "
+        f"twice, its id cannot be used again before {free}: use another one."
     )

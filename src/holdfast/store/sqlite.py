@@ -18,13 +18,22 @@ from holdfast.store import (
     sqlite_claims,
     sqlite_commit,
     sqlite_mail,
+    sqlite_queues,
     sqlite_runs,
     sqlite_sessions,
     sqlite_stale,
     sqlite_upkeep,
     sqlite_workers,
 )
-from holdfast.store.base import Claimed, Leasekeeper, Operation, Outcome, Reaped, Started
+from holdfast.store.base import (
+    Claimed,
+    Leasekeeper,
+    Operation,
+    Outcome,
+    Reaped,
+    Reservation,
+    Started,
+)
 from holdfast.store.doorbell import Doorbell
 from holdfast.store.liveness import Liveness
 from holdfast.store.sqlite_lanes import Reader, Writer
@@ -37,6 +46,7 @@ from holdfast.types import (
     MailKind,
     NewRun,
     PromiseRow,
+    QueueRow,
     RunFilter,
     RunId,
     RunKey,
@@ -145,8 +155,12 @@ class SQLiteStore(Schedules):
     async def owned(self, worker: WorkerId) -> list[tuple[RunKey, int]]:
         return await self._reader.run(lambda db: db.execute(SQL["owned_by"], (worker,)).fetchall())
 
-    async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
-        return await self._reader.run(lambda db: sqlite_claims.next_ready(db, workflows, alone))
+    async def next_ready(
+        self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
+    ) -> Micros | None:
+        return await self._reader.run(
+            lambda db: sqlite_claims.next_ready(db, workflows, alone, worker)
+        )
 
     # Runs, by outsiders
 
@@ -193,6 +207,23 @@ class SQLiteStore(Schedules):
         return await self._reader.run(
             lambda db: db.execute(SQL["messages"], (session, after)).fetchall(), short=False
         )
+
+    # Queues and limiters
+
+    async def declare(self, queues: Sequence[QueueRow]) -> None:
+        await self._writer.run(lambda db: sqlite_queues.declare(db, queues))
+
+    async def pause_queue(self, queue: str, *, paused: bool = True) -> None:
+        await self._writer.run(lambda db: sqlite_queues.pause(db, queue, paused))
+
+    async def queues(self, now: Micros) -> list[QueueRow]:
+        return await self._reader.run(lambda db: sqlite_queues.queues(db, now), short=False)
+
+    async def reserve(self, reservations: Sequence[Reservation], now: Micros) -> list[Micros]:
+        return await self._writer.run(lambda db: sqlite_queues.reserve(db, reservations, now))
+
+    async def hold_off(self, name: str, until: Micros) -> None:
+        await self._writer.run(lambda db: sqlite_queues.hold_off(db, name, until))
 
     # Workers
 
@@ -263,9 +294,12 @@ class SQLiteStore(Schedules):
     def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
         return self._bell.listen(callback)
 
-    async def prune(self, ended_before: Micros, limit: int) -> int:
+    async def prune(
+        self, ended_before: Micros, limit: int, *, now: Micros = 0, keep_ids_until: Micros = 0
+    ) -> int:
         return await self._writer.run(
-            lambda db: sqlite_upkeep.prune(db, ended_before, limit), short=False
+            lambda db: sqlite_upkeep.prune(db, ended_before, limit, now, keep_ids_until),
+            short=False,
         )
 
     async def backup(self, path: str) -> None:

@@ -12,7 +12,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from holdfast.errors import IdReused, LeaseLost, SessionBusy, StoreError
-from holdfast.store import sqlite_mail, sqlite_sessions
+from holdfast.store import sqlite_claims, sqlite_mail, sqlite_sessions
 from holdfast.store.base import (
     Append,
     Appended,
@@ -27,12 +27,14 @@ from holdfast.store.base import (
     StateWrite,
     Suspend,
 )
-from holdfast.store.rows import run_row
+from holdfast.store.lanes import stored_key
+from holdfast.store.rows import retired, run_row
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL, Row, entry_values
 from holdfast.types import Entry, Kind, MailKind, NewRun, RunKey, RunRow, Status
 
 _TAIL, _TAILS, _INSERT_ENTRY = SQL["tail"], SQL["tails"], SQL["insert_entry"]
+_TOMBSTONE = SQL["tombstone"]
 _TAILS_FROM = 4
 """From so many runs on, one query for all is faster than one for each."""
 
@@ -199,14 +201,14 @@ def _suspend(db: Db, append: Append, then: Suspend, rows: list[Row]) -> bool:
         return False
     at, status = append.at, then.status.value
     db.execute(SQL["suspend"], (status, then.ready_at, then.reason, at, append.run))
-    session, strikes = db.execute(SQL["turn_of"], (append.run,)).fetchone()
+    session, strikes, limited = db.execute(SQL["turn_of"], (append.run,)).fetchone()
     if strikes:
         _insert(db, rows)
         rows.clear()
         db.execute(SQL["forgive"], (append.run,))
     sqlite_sessions.pass_on(db, session, at)
-    # Others may sleep until a later deadline than this one.
-    db.news = db.news or then.ready_at is not None
+    # Others may sleep until a later deadline than this one, or wait for its place in the queue.
+    db.news = db.news or then.ready_at is not None or bool(limited)
     return True
 
 
@@ -241,6 +243,9 @@ def _start(db: Db, start: Start, rows: list[Row]) -> Outcome:
     found = db.execute(SQL["run_by_id"], (new.id,)).fetchone()
     if found is not None:
         return Started(run_row(found), created=False)
+    stone = db.execute(_TOMBSTONE, (new.id, new.created_at)).fetchone()
+    if stone is not None:
+        return Refused(retired(new.id, *stone))
     goes = True
     if new.session is not None:
         joined = db.execute(SQL["find_join"], (new.id,)).fetchone()
@@ -305,6 +310,8 @@ def _may_claim(db: Db, start: Start) -> bool:
         return False
     if db.execute(SQL["is_worker"], (start.claim_for,)).fetchone() is None:
         return False  # it has been reaped; the run is accepted all the same
+    if sqlite_claims.is_behind(db, new.workflow, new.queue, new.priority, new.created_at):
+        return False
     if new.session is None:
         return True
     # Runs of this session that came earlier and are due go first.
@@ -342,6 +349,7 @@ def insert_run(db: Db, new: NewRun, claim_for: str | None, *, blocked: bool) -> 
             new.options,
             1 if blocked else 0,
             1 if claimed and new.session is not None else 0,
+            stored_key(new.fairness_key),
         ),
     ).lastrowid
     assert key is not None
@@ -373,4 +381,5 @@ def insert_run(db: Db, new: NewRun, claim_for: str | None, *, blocked: bool) -> 
         strikes=0,
         resumes=0,
         reason=None,
+        fairness_key=new.fairness_key,
     )

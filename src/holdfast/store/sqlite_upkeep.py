@@ -17,10 +17,13 @@ from holdfast.store.sqlite_rows import SQL
 _PAGES_PER_STEP = 1000
 
 
-def prune(db: Db, ended_before: Micros, limit: int) -> int:
+def prune(db: Db, ended_before: Micros, limit: int, now: Micros, keep_ids_until: Micros) -> int:
+    db.execute(SQL["forget_ids"], (now, limit))
     keys = [key for (key,) in db.execute(SQL["prunable"], (ended_before, limit))]
     if keys:
         which = (json.dumps(keys),)
+        if keep_ids_until > now:
+            db.execute(SQL["retire_ids"], {"keys": which[0], "until": keep_ids_until})
         for table in ("journal", "inbox", "promises", "joins", "runs"):
             db.execute(SQL[f"prune_{table}"], which)
     return len(keys)

@@ -6,6 +6,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from holdfast.engine.host import OnStep
+from holdfast.errors import BadArguments
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long ended runs are kept.
+
+    runs: after its end; None: for ever.
+    ids: how long a deleted run's id cannot be used again, so that a late retry of a request is not
+    taken for a new one.
+    """
+
+    runs: timedelta | None = timedelta(days=30)
+    ids: timedelta = timedelta(days=30)
+
+    def __post_init__(self) -> None:
+        for name, value in (("runs", self.runs), ("ids", self.ids)):
+            if value is not None and value < timedelta(0):
+                raise BadArguments(f"Retention({name}={value!r}): it cannot be negative")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,4 +36,5 @@ class WorkerOptions:
     grace: timedelta = timedelta(seconds=10)
     memory_wait: timedelta = timedelta(seconds=1)
     unsure_wait: timedelta = timedelta(seconds=60)
+    retention: Retention = Retention()
     on_step: OnStep | None = None  # told of every try at a step, as its body begins

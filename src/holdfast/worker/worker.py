@@ -9,11 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import os
 import random
-import socket
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -29,13 +26,14 @@ from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
-from holdfast.types import HALTED, Entry, NewRun, RunKey, RunRow, WorkerRow
-from holdfast.worker.lease import Lease
+from holdfast.types import HALTED, Entry, NewRun, RunKey, RunRow
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.reaper import Reaper
 from holdfast.worker.resumed import first_entry, say_resumed
 from holdfast.worker.returns import Returns
+from holdfast.worker.tenure import Tenure, new_id
 from holdfast.worker.undurable import Undurable
+from holdfast.worker.upkeep import Upkeep
 
 log = logging.getLogger("holdfast")
 
@@ -57,7 +55,7 @@ class Worker:
         self.store = store
         self.clock = clock
         self.options = options
-        self.id = f"w-{uuid.uuid4().hex[:12]}"
+        self.id = new_id()
         self.runs: dict[RunKey, Execution] = {}
         self.settings = Settings(
             to_micros(options.memory_wait), to_micros(options.unsure_wait), options.on_step
@@ -67,7 +65,6 @@ class Worker:
         self.committer = Committer(store, self._need_mail)
         self._workflows = workflows
         self._names = [w.name for w in workflows.values() if not w.is_remote]
-        self._lease: Lease | None = None
         self._bell = asyncio.Event()
         self._left = asyncio.Event()
         self._mail_wanted = True
@@ -79,10 +76,11 @@ class Worker:
         self._opening: set[RunKey] = set()  # claimed, and their journals being read
         self._alarm: Any = None
         self._task: asyncio.Task[None] | None = None
-        self._registering: asyncio.Task[None] | None = None
         self._returns = Returns(self)
         self._unlisten: Callable[[], None] | None = None
         self._reaper = Reaper(self)
+        self._tenure = Tenure(self)
+        self.upkeep = Upkeep(self)
         self.on_settled: Callable[[RunRow], None] | None = None
         # Told after each look for work when the next run is due.
         self.on_looked: Callable[[Micros | None], None] | None = None
@@ -94,29 +92,13 @@ class Worker:
         self.hooks = hook(loop, BodyTimers())
         hosts.opened(self)
         self.committer.open()
-        await self._register()
+        await self._tenure.begin()
         self._unlisten = self.store.listen(self._rung)
         await self._reaper.look()
         self._task = contextvars.Context().run(
             lambda: loop.create_task(self._serve(), name="holdfast-worker")
         )
-
-    async def _register(self) -> None:
-        seconds = self.options.lease.total_seconds()
-        row = WorkerRow(
-            self.id, "", os.getpid(), "", self.clock.now(), seconds, note=socket.gethostname()
-        )
-        since = time.monotonic()
-        keeper = await self.store.register(row)
-        self._lease = Lease(
-            keeper,
-            since,
-            seconds,
-            self.options.hang.total_seconds(),
-            self._lost,
-            self._restored,
-        )
-        self._lease.start()
+        self.upkeep.open()
 
     async def close(self, grace: timedelta | None = None) -> None:
         """Hands every run back, once its running steps have ended or the grace time is over."""
@@ -143,8 +125,7 @@ class Worker:
             log.warning("runs are handed back without their last entries: the store takes none")
         if held:
             await self.store.release(self.id, held, self.clock.now())
-        if self._lease is not None:
-            self._lease.stop()
+        self._tenure.end()
         await self.store.deregister(self.id)
         self._forget()
 
@@ -155,15 +136,15 @@ class Worker:
         for run in list(self.runs.values()):
             run.evict()
         await self._stop_serving()
-        if self._lease is not None:
-            self._lease.stop()
+        self._tenure.end()
         self._forget()
 
     async def _stop_serving(self) -> None:
-        for task in (self._task, self._registering):
+        for task in (self._task, self._tenure.beginning):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
+        self.upkeep.close()
         self._reaper.close()
         self._returns.close()
         if self._unlisten is not None:
@@ -186,7 +167,7 @@ class Worker:
         self.committer.mark(run)
 
     def lease_holds(self) -> bool:
-        return not self._draining and self._lease is not None and self._lease.holds()
+        return not self._draining and self._tenure.holds()
 
     def left(self, run: Execution) -> None:
         if run.settled is None and not run.lost and not self._draining:
@@ -238,6 +219,10 @@ class Worker:
     def wake(self) -> None:
         """There may be something to claim."""
         self._bell.set()
+
+    @property
+    def is_leaving(self) -> bool:
+        return self._draining
 
     @property
     def is_idle(self) -> bool:
@@ -369,32 +354,3 @@ class Worker:
             self._alarm = self.clock.call_at(at, self._bell.set, self.hooks.call_later)
         if self.on_looked is not None:
             self.on_looked(at)
-
-    # The lease
-
-    def _lost(self, why: str) -> None:
-        log.error("worker %s lost its lease (%s): it drops %d runs", self.id, why, len(self.runs))
-        for run in list(self.runs.values()):
-            run.evict()
-        if not self._draining:
-            loop = asyncio.get_running_loop()
-            self._registering = loop.create_task(self._register_again())
-
-    async def _register_again(self) -> None:
-        if self._lease is not None:
-            self._lease.stop()
-        while not self._draining:
-            self.id = f"w-{uuid.uuid4().hex[:12]}"
-            try:
-                await self._register()
-            except StoreError as error:
-                log.warning("the worker cannot register, trying again: %s", error)
-                await asyncio.sleep(1)
-            else:
-                self._bell.set()
-                return
-
-    def _restored(self) -> None:
-        for run in self.runs.values():
-            run.open_gate()
-        self._bell.set()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreError
-from holdfast.store.base import Start, Store
+from holdfast.errors import IdRetired, StoreError
+from holdfast.store.base import Refused, Start, Store
 from holdfast.testing.conformance.given import (
     NOW,
     SECOND,
@@ -151,6 +151,30 @@ class Pruning:
         assert len(await store.journal(kept)) == 3
         assert len(await store.mail([(kept, 0)])) == 1
         assert (await row(store, "running")).status is Status.RUNNING
+
+    async def test_the_id_of_a_deleted_run_is_not_free_before_its_time(self, store: Store) -> None:
+        await worker(store)
+        for session in (None, "s"):
+            await end(store, await started_and_claimed(store, "run", session=session), 2)
+            until = NOW + 10 * SECOND
+            assert await store.prune(NOW + SECOND, 10, now=NOW, keep_ids_until=until) == 1
+            for again in (None, "s"):
+                late = new_run("run", session=again, created_at=until - 1)
+                (outcome,) = await store.commit([Start(late)])
+                assert isinstance(outcome, Refused), outcome
+                assert isinstance(outcome.error, IdRetired), outcome.error
+                assert "'run' ended (completed)" in str(outcome.error)
+            assert await store.get("run") is None
+            await store.prune(0, 10, now=until)
+
+    async def test_children_stay_as_long_as_their_parent(self, store: Store) -> None:
+        await worker(store)
+        parent = await started_and_claimed(store, "parent")
+        child = await started_and_claimed(store, "child", parent=parent.key, parent_step="/c#0")
+        await end(store, child, 2)
+        assert await store.prune(NOW + SECOND, 10) == 0
+        await end(store, parent, 2)
+        assert await store.prune(NOW + SECOND, 10) == 2
 
     async def test_a_pruned_id_can_be_used_again(self, store: Store) -> None:
         await worker(store)

@@ -280,7 +280,7 @@ END $$;
 
 -- Starting.
 
--- The runs of a batch that are in no session. Answers with two numbers for each: 0 it was there,
+-- The runs of a batch that are in no session. Answers with two numbers for each: 0 it is or was there,
 -- 1 it is accepted, 2 it is claimed, too; and its key.
 CREATE OR REPLACE FUNCTION start(
     _request uuid, _again boolean, _worker text, _claim boolean[], _id text[], _workflow text[],
@@ -317,7 +317,10 @@ BEGIN
             created_at, created_at, CASE WHEN NOT claimed THEN ready_at END, deadline_at,
             while_waiting, parent, parent_step,
             (SELECT generation FROM runs p WHERE p.key = given.parent), options
-        FROM given ORDER BY place
+        FROM given
+        WHERE NOT EXISTS (
+            SELECT 1 FROM tombstones t WHERE t.id = given.id AND t.expires_at > given.created_at)
+        ORDER BY place
         ON CONFLICT (id) DO NOTHING
         RETURNING key, id, owner, created_at
     ), claims AS (
@@ -363,7 +366,9 @@ BEGIN
         RETURN _outcome;
     END IF;
     PERFORM lock_session(_session);
-    PERFORM 1 FROM runs WHERE id = _id;
+    PERFORM 1 FROM runs WHERE id = _id
+    UNION ALL
+    SELECT 1 FROM tombstones WHERE id = _id AND expires_at > _created_at;
     IF FOUND THEN
         RETURN ARRAY[0, 0];
     END IF;
@@ -1178,19 +1183,32 @@ END $$;
 
 -- Upkeep.
 
-CREATE OR REPLACE FUNCTION prune(_ended_before bigint, _limit integer) RETURNS bigint
+CREATE OR REPLACE FUNCTION prune(
+    _ended_before bigint, _limit integer, _now bigint, _keep_ids_until bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _keys bigint[];
 BEGIN
     SELECT array_agg(key) INTO _keys FROM (
-        SELECT key FROM runs WHERE ended_at < _ended_before AND ended_at IS NOT NULL
-        ORDER BY ended_at LIMIT _limit FOR UPDATE SKIP LOCKED) old;
+        SELECT r.key FROM runs r
+        WHERE r.ended_at < _ended_before AND r.ended_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM runs p WHERE p.key = r.parent AND p.ended_at IS NULL)
+        ORDER BY r.ended_at LIMIT _limit FOR UPDATE OF r SKIP LOCKED) old;
+    IF _keep_ids_until > _now THEN
+        INSERT INTO tombstones (id, workflow, status, digest, ended_at, expires_at)
+        SELECT id, workflow, status, digest, ended_at, _keep_ids_until FROM runs
+        WHERE key = ANY(_keys)
+        ON CONFLICT (id) DO UPDATE SET workflow = excluded.workflow, status = excluded.status,
+            digest = excluded.digest, ended_at = excluded.ended_at, expires_at = excluded.expires_at;
+    END IF;
     DELETE FROM journal WHERE run = ANY(_keys);
     DELETE FROM inbox WHERE run = ANY(_keys);
     DELETE FROM promises WHERE run = ANY(_keys);
     DELETE FROM joins WHERE run = ANY(_keys);
     DELETE FROM runs WHERE key = ANY(_keys);
-    DELETE FROM requests WHERE at < now() - interval '10 minutes';
+    DELETE FROM tombstones WHERE id IN (
+        SELECT id FROM tombstones WHERE expires_at <= _now ORDER BY expires_at LIMIT _limit);
+    DELETE FROM requests WHERE id IN (
+        SELECT id FROM requests WHERE at < now() - interval '10 minutes' LIMIT 10000);
     RETURN coalesce(cardinality(_keys), 0);
 END $$;

@@ -5,7 +5,7 @@
     r.key, r.id, r.workflow, r.version, r.queue, r.priority, r.status, r.epoch, r.owner,
     r.incarnation, r.generation, r.input, r.digest, r.output, r.created_at, r.updated_at,
     r.ended_at, r.ready_at, r.deadline_at, r.session, r.while_waiting, r.parent, r.parent_step,
-    r.options, r.strikes, r.resumes, r.reason
+    r.options, r.strikes, r.resumes, r.reason, r.fairness_key
 
 -- name: ENTRY_COLUMNS
 -- The columns of an Entry, in the order of its fields.
@@ -116,7 +116,11 @@ SELECT id, quarantined FROM "{schema}".reap($1, $2, $3);
 
 -- name: prune
 -- Deletes runs that ended long ago.
-SELECT "{schema}".prune($1, $2);
+SELECT "{schema}".prune($1, $2, $3, $4);
+
+-- name: tombstone
+-- What is left of a deleted run.
+SELECT status, ended_at, expires_at FROM "{schema}".tombstones WHERE id = $1;
 
 -- name: deregister
 -- A worker leaves in good order.

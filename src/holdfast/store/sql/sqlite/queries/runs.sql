@@ -78,8 +78,26 @@ SELECT :target, name, key, kind, type, prompt, created_at,
 FROM promises p WHERE p.run = :source;
 
 -- name: prunable
--- The runs that ended longest ago.
-SELECT key FROM runs WHERE ended_at < ? ORDER BY ended_at LIMIT ?;
+-- The runs that ended longest ago, but for the children of those that have not.
+SELECT r.key FROM runs r
+WHERE r.ended_at < ? AND NOT EXISTS (
+    SELECT 1 FROM runs p WHERE p.key = r.parent AND p.ended_at IS NULL)
+ORDER BY r.ended_at LIMIT ?;
+
+-- name: retire_ids
+-- Keeps the ids of runs that are about to go from being used again.
+INSERT OR REPLACE INTO tombstones (id, workflow, status, digest, ended_at, expires_at)
+SELECT id, workflow, status, digest, ended_at, :until FROM runs
+WHERE key IN (SELECT value FROM json_each(:keys));
+
+-- name: forget_ids
+-- Lets ids be used again whose time has come.
+DELETE FROM tombstones WHERE id IN (
+    SELECT id FROM tombstones WHERE expires_at <= ? ORDER BY expires_at LIMIT ?);
+
+-- name: tombstone
+-- What is left of a deleted run.
+SELECT status, ended_at, expires_at FROM tombstones WHERE id = ? AND expires_at > ?;
 
 -- name: prune_journal
 -- All entries of many runs.
