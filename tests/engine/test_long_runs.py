@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from datetime import timedelta
 
 import pytest
 
 import holdfast
 from holdfast import Status, WorkerOptions
+from holdfast.engine.execution import Execution
 from holdfast.testing import Environment, crash_everywhere
 from holdfast.types import Kind
 
@@ -232,3 +234,24 @@ async def test_a_negative_delay_or_deadline_is_refused() -> None:
                 env.app.with_options(**{option: -DAY})
         with pytest.raises(holdfast.BadArguments, match="no such run option: prioritty"):
             env.app.with_options(prioritty=1)
+
+
+# Memory
+
+
+@holdfast.workflow
+async def counts_once() -> int:
+    return await count(0)
+
+
+async def test_a_run_that_has_ended_is_freed_without_the_garbage_collector() -> None:
+    async with Environment([counts_once]) as env:
+        gc.collect()
+        gc.disable()
+        try:
+            run = await env.start(counts_once)
+            assert await env.result(run) == 1
+            await env.settle()
+            assert not [one for one in gc.get_objects() if isinstance(one, Execution)]
+        finally:
+            gc.enable()
