@@ -28,6 +28,7 @@
         ├── StoreUnavailable      locked, full, read-only or out of reach
         ├── StoreCorrupt
         ├── SchemaMismatch
+        ├── StoreMoved            it is elsewhere now, or on its way
         └── Unsupported           this platform or file system cannot do it
 
 Control flow that must pass through users' ``except Exception`` derives from BaseException:
@@ -209,6 +210,10 @@ class StoreCorrupt(StoreError):
 
 class SchemaMismatch(StoreError):
     """The store's schema is of another version."""
+
+
+class StoreMoved(StoreError):
+    """The store has moved elsewhere, or is on its way; nothing was written."""
 
 
 class Unsupported(StoreError):

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.errors import StoreUnavailable
-from holdfast.store.base import Start
+from holdfast.errors import StoreError, StoreUnavailable
+from holdfast.store.base import Append, Operation, Outcome, Refused, Start
 from holdfast.testing import Environment
 from holdfast.testing.conformance.given import new_run
 from holdfast.testing.kept_store import KeptStore
+from holdfast.types import Kind, Status
 from holdfast.worker import returns
 
 
@@ -70,6 +72,40 @@ async def test_a_run_whose_session_cannot_be_read_goes_on_when_it_can(verb: str)
         run = await env.app.with_options(session="ada").start(talks)
         assert await env.result(run) == "said"
         assert store.left == []
+    await store.discard()
+
+
+class Picky(KeptStore):
+    """Cannot keep what a step named `note` returns, as a database cannot keep certain texts."""
+
+    def __init__(self, kind: Kind) -> None:
+        super().__init__()
+        self._kind = kind
+
+    async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
+        outcomes: list[Outcome] = []
+        for operation in operations:
+            if isinstance(operation, Append) and any(
+                entry.kind is self._kind for entry in operation.entries
+            ):
+                outcomes.append(Refused(StoreError("these characters cannot be kept")))
+            else:
+                outcomes += await self._kept.commit([operation], request=request)
+        return outcomes
+
+
+@pytest.mark.parametrize("kind", [Kind.STEP, Kind.END])
+async def test_a_run_whose_entries_cannot_be_written_is_parked_and_says_why(kind: Kind) -> None:
+    store = Picky(kind)
+    async with Environment([naps, talks], store=store) as env:
+        talking = await env.app.with_options(session="s").start(talks)
+        for run in (talking, await env.start(naps)):
+            await env.ended(run.id)
+            with pytest.raises(holdfast.RunHalted, match="these characters"):
+                await run.result()
+            row = await env.app.row(run.id)
+            assert (row.status, row.owner) == (Status.PARKED, None)
+        assert env.worker.runs == {}
     await store.discard()
 
 

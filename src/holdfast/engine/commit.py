@@ -15,7 +15,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from holdfast.errors import LeaseLost, StoreError
+from holdfast.engine import trouble
+from holdfast.errors import LeaseLost, StoreError, StoreMoved
 from holdfast.store.base import (
     Append,
     Appended,
@@ -36,7 +37,6 @@ log = logging.getLogger("holdfast")
 BATCH_ENTRIES_MAX = 256
 BATCH_STARTS_MAX = 512
 RETRY_SECONDS_MAX = 1.0
-_ANY_MAIL = 1 << 62
 
 
 class Committer:
@@ -120,7 +120,12 @@ class Committer:
         for (_, future), outcome in zip(starts, outcomes, strict=False):
             _started(future, outcome)
         for run, append, outcome in zip(runs, appends, outcomes[len(starts) :], strict=True):
-            self._appended(run, append, outcome)
+            try:
+                self._appended(run, append, outcome)
+            except Exception:
+                # One run's trouble must not be everybody's: without a committer nothing goes on.
+                log.exception("run %r is dropped here", run.row.id)
+                run.evict()
 
     async def _through(self, operations: list[Operation]) -> list[Outcome]:
         request = uuid.uuid4().hex
@@ -128,6 +133,8 @@ class Committer:
         while True:
             try:
                 return await self._store.commit(operations, request=request)
+            except StoreMoved as error:
+                return [Refused(error) for _ in operations]  # here it will never work again
             except StoreError as error:
                 log.warning("the store does not take entries, trying again: %s", error)
             except Exception:
@@ -138,14 +145,7 @@ class Committer:
     def _appended(self, run: Execution, append: Append, outcome: Outcome) -> None:
         run.dirty = False
         if isinstance(outcome, Refused):
-            if isinstance(outcome.error, LeaseLost):
-                # It is handed back all the same. That changes nothing if another worker has it; if
-                # the store lost entries in a failover, nobody has it.
-                log.warning("run %r is dropped here: %s", run.row.id, outcome.error)
-            else:
-                log.error("run %r cannot go on: %s", run.row.id, outcome.error)
-                run.lost = True
-            run.evict()
+            self._refused(run, append, outcome.error)
             return
         assert isinstance(outcome, Appended)
         run.committed(len(append.entries))
@@ -158,13 +158,22 @@ class Committer:
             run.settled = append.then
             run.evict()
 
+    def _refused(self, run: Execution, append: Append, error: Exception) -> None:
+        if append.entries and not isinstance(error, LeaseLost):
+            trouble.unwritable(run, error)
+            return
+        # It is handed back all the same. That changes nothing if another worker has it; if the
+        # store lost entries in a failover, nobody has it.
+        log.warning("run %r is dropped here: %s", run.row.id, error)
+        run.evict()
+
     def _stays(self, run: Execution, refused: Suspend) -> None:
         """Mail had come before the run could suspend."""
         if run.suspending:
             self._need_mail(run)
             run.stay(refused)
         else:  # it was to halt, and will read its mail when somebody resumes it
-            run.then = replace(refused, mail_seen=_ANY_MAIL)
+            run.then = replace(refused, mail_seen=trouble.ANY_MAIL)
         if run.wants_commit:
             self.mark(run)  # also if mail reached a step of it while this was under way
 

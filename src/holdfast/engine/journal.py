@@ -236,6 +236,11 @@ class Journal:
         """The next entries to write. They stay pending until `written`."""
         return self._pending[:limit]
 
+    def forget_unwritten(self) -> None:
+        """What was to be written cannot be: the journal ends where the store's does."""
+        self._pending.clear()
+        self.last_seq = self.durable_seq
+
     def written(self, count: int) -> None:
         if count:
             self.durable_seq = self._pending[count - 1].seq

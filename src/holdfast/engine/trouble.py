@@ -7,6 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BodySpins
+from holdfast.store.base import Suspend
 from holdfast.types import Status
 
 if TYPE_CHECKING:
@@ -16,6 +17,22 @@ log = logging.getLogger("holdfast")
 
 STARVED_SECONDS = 5.0
 """How long a replay waits for a recorded entry to be asked for while new steps are held."""
+
+
+ANY_MAIL = 1 << 62
+"""Seen, for a run that is to halt whatever its mail says: it reads it when somebody resumes it."""
+
+
+def unwritable(run: Execution, error: Exception) -> None:
+    """The store cannot keep what the run has to write. Nobody else could go on with it, either."""
+    log.error("run %r cannot go on: %s", run.row.id, error)
+    run.journal.forget_unwritten()
+    run.new_promises.clear()
+    if run.session is not None:
+        run.session.unsent.clear()
+    run.halt(Status.PARKED, str(error))
+    run.then = Suspend(None, ANY_MAIL, str(error), Status.PARKED)  # also if it had ended
+    run.host.mark(run)
 
 
 def starved(run: Execution) -> None:
