@@ -20,10 +20,13 @@ from holdfast.client import explain
 from holdfast.client.rerun import entries_to_drop
 from holdfast.client.results import Results
 from holdfast.client.run import Run
+from holdfast.client.schedules import Scheduling, declare
+from holdfast.client.schedules import listed as schedules_listed
 from holdfast.client.sync import SyncDoor
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.commit import Committer
 from holdfast.engine.context import scope
+from holdfast.engine.schedule import Schedule
 from holdfast.engine.workflow import (
     RunOptions,
     Workflow,
@@ -63,11 +66,12 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast:
+class Holdfast(Scheduling):
     """Durable runs in a store: `Holdfast("sqlite:///agents.db", workflows=[research])`.
 
     store: its address, or a store object, which is then opened and closed with the app.
     workflows: the workflows this app serves, or modules that hold them.
+    schedules: what is to be started when; written to the store when the app opens.
     worker: False makes a mere client: it starts runs and asks about them, others execute them.
     """
 
@@ -76,6 +80,7 @@ class Holdfast:
         store: str | Store = "sqlite:///holdfast.db",
         *,
         workflows: Iterable[Workflow[Any, Any] | types.ModuleType] = (),
+        schedules: Iterable[Schedule] = (),
         worker: bool = True,
         worker_options: WorkerOptions | None = None,
         clock: Clock | None = None,
@@ -83,6 +88,7 @@ class Holdfast:
         self.url = store if isinstance(store, str) else store.url
         self._given_store = None if isinstance(store, str) else store
         self.workflows = _listed(workflows)
+        self._schedules = schedules_listed(schedules, self.workflows)
         self._has_worker = worker
         self._worker_options = worker_options or WorkerOptions()
         self._options: dict[str, Any] = {}
@@ -105,6 +111,7 @@ class Holdfast:
         parts.loop = asyncio.get_running_loop()
         try:
             await store.open()
+            await declare(store, self._schedules.values(), parts.clock.now())
             parts.results = Results(store)
             if self._has_worker if worker is None else worker:
                 parts.worker = Worker(store, self.workflows, parts.clock, self._worker_options)
@@ -319,6 +326,7 @@ class Holdfast:
         found = self.workflows.get(row.workflow)  # None: a mere client, others serve it
         options = RunOptions(id=id, session=row.session, priority=row.priority, queue=row.queue)
         new = new_run(row.workflow, row.input, self._parts.clock, options)
+        new.options = row.options
         started = await self.store.fork(run_id, at, new)
         if not started.created:
             raise IdReused(f"run {new.id!r} exists already; a fork needs an id of its own")

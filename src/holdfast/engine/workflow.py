@@ -14,6 +14,7 @@ from typing import (
     Generic,
     Literal,
     ParamSpec,
+    Self,
     TypeVar,
     get_args,
     overload,
@@ -118,7 +119,7 @@ class Workflow(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<workflow {self.name}>"
 
-    def with_options(self, **options: Any) -> Workflow[P, R]:
+    def with_options(self, **options: Any) -> Self:
         other = object.__new__(type(self))
         other.__dict__.update(self.__dict__)
         other.options = self.options.updated(**options)

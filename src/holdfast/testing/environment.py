@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 from holdfast.client import Holdfast, Run
 from holdfast.clock import FakeClock, Micros, SystemClock, to_micros
 from holdfast.engine import rest
+from holdfast.engine.schedule import Schedule
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import RunError
 from holdfast.store.base import Store
@@ -39,6 +40,8 @@ QUIET_LOOKS = 3
 """How often in a row all must look quiet: what the loop was asked to do soon comes in between."""
 DOUBTFUL_LOOKS = 50
 """The same while a run may be doing plain I/O."""
+ALARMS_MAX = 10_000
+"""So often time jumps to the next alarm while a run is awaited."""
 
 
 class NotSettled(AssertionError):
@@ -58,6 +61,7 @@ class Environment:
         self,
         workflows: Iterable[Workflow[Any, Any] | types.ModuleType],
         *,
+        schedules: Iterable[Schedule] = (),
         worker_options: WorkerOptions | None = None,
         clock: FakeClock | SystemClock | None = None,
         store: KeptStore | None = None,
@@ -73,6 +77,7 @@ class Environment:
         self.app = Holdfast(
             cast(Store, self.store),
             workflows=workflows,
+            schedules=schedules,
             worker_options=replace(options, on_step=self._step_began),
             clock=self.clock,
         )
@@ -126,14 +131,15 @@ class Environment:
         """Lets time pass until the run has ended, or somebody would have to resume it."""
         if isinstance(self.clock, SystemClock):
             return await self._ended_by_itself(run_id)
-        while True:
+        for _ in range(ALARMS_MAX):  # a schedule always has a next one
             await self.settle()
             row = await self.app.row(run_id)
             if row.status.ended or row.status in HALTED:
                 return row
             if not self.clock.advance_to_next():
-                why = await self.app.why(run_id)
-                raise NotSettled(f"run {run_id!r} waits for something that does not come: {why}")
+                break
+        why = await self.app.why(run_id)
+        raise NotSettled(f"run {run_id!r} waits for something that does not come: {why}")
 
     async def _ended_by_itself(self, run_id: str) -> RunRow:
         try:
@@ -190,9 +196,9 @@ class Environment:
         ):
             return f"run {mail[0].run} has mail"
         names = [w.name for w in self.app.workflows.values() if not w.is_remote]
-        due = await store.next_ready(names, alone=not worker.runs)
+        due = (await store.next_due(names, alone=not worker.runs)).first
         if due is not None and due <= self.clock.now():
-            return "a run is due"
+            return "a run or a tick is due"
         if not worker.is_idle:
             return "the worker looks for work"
         return None

@@ -32,6 +32,7 @@ from holdfast.worker.reaper import Reaper
 from holdfast.worker.resumed import first_entry, say_resumed
 from holdfast.worker.returns import Returns
 from holdfast.worker.tenure import Tenure, new_id
+from holdfast.worker.ticker import Ticker
 from holdfast.worker.undurable import Undurable
 from holdfast.worker.upkeep import Upkeep
 
@@ -74,15 +75,15 @@ class Worker:
         self._crashed = False
         self._napping = False
         self._opening: set[RunKey] = set()  # claimed, and their journals being read
-        self._alarm: Any = None
         self._task: asyncio.Task[None] | None = None
         self._returns = Returns(self)
         self._unlisten: Callable[[], None] | None = None
         self._reaper = Reaper(self)
         self._tenure = Tenure(self)
         self.upkeep = Upkeep(self)
+        self._ticker = Ticker(self, self._names)
         self.on_settled: Callable[[RunRow], None] | None = None
-        # Told after each look for work when the next run is due.
+        # Told after each look for work when the next run or tick is due.
         self.on_looked: Callable[[Micros | None], None] | None = None
 
     # Life
@@ -149,9 +150,9 @@ class Worker:
         self._returns.close()
         if self._unlisten is not None:
             self._unlisten()
-        for timer in (self._alarm, self._look_soon):
-            if timer is not None:
-                timer.cancel()
+        self._ticker.close()
+        if self._look_soon is not None:
+            self._look_soon.cancel()
 
     def _forget(self) -> None:
         hosts.closed(self)
@@ -283,6 +284,8 @@ class Worker:
         if self._mail_wanted and self.runs:
             self._mail_wanted = False
             await self._fetch_mail([(r.row.key, r.inbox.seen) for r in self.runs.values()])
+        if not self._draining:
+            await self._ticker.turn()
         while not self._draining and (room := self._room()) > 0 and self.lease_holds():
             claimed = await self.store.claim(
                 self.id, self._names, self.clock.now(), min(room, CLAIM_MAX), alone=not self.runs
@@ -290,7 +293,7 @@ class Worker:
             if not claimed:
                 break
             await self._open_runs(claimed)
-        await self._arm_alarm()
+        await self._ticker.arm()
 
     async def _open_runs(self, claimed: list[Claimed]) -> None:
         unopened = {c.row.key: c for c in claimed}
@@ -344,13 +347,3 @@ class Worker:
         except BaseException:
             self._mail_wanted = True  # or what was not handed out would wait for the next ring
             raise
-
-    async def _arm_alarm(self) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-            self._alarm = None
-        at = await self.store.next_ready(self._names, alone=not self.runs)
-        if at is not None and at > self.clock.now():
-            self._alarm = self.clock.call_at(at, self._bell.set, self.hooks.call_later)
-        if self.on_looked is not None:
-            self.on_looked(at)
