@@ -119,6 +119,7 @@ class NewRun:
     parent: RunKey | None = None
     parent_step: str | None = None  # where the parent awaits it; None: detached
     options: bytes | None = None  # the engine's own, opaque to the store
+    fairness_key: str = ""  # whose share of its queue it takes
 
 
 @dataclass(slots=True, kw_only=True)
@@ -150,6 +151,7 @@ class RunRow:
     strikes: int  # deaths of its worker since it last made progress
     reason: str | None  # why it is halted, or what it waits for
     resumes: int = 0  # how often somebody resumed it; each grants exhausted steps new attempts
+    fairness_key: str = ""
 
 
 @dataclass(slots=True)
@@ -214,6 +216,23 @@ class ScheduleRow:
     paused: bool = False
     last_at: Micros | None = None  # the last tick that was made
     last_run: RunId | None = None
+
+
+@dataclass(slots=True)
+class QueueRow:
+    """What was declared of a queue (None: no such limit), and how busy it is."""
+
+    name: str
+    concurrency: int | None = None  # runs in memory at once, of all workers together
+    per_worker: int | None = None  # the same, of each worker
+    rate_count: int | None = None  # first claims per rate_micros
+    rate_micros: Micros | None = None
+    rate_burst: int = 1
+    next_at: Micros = 0  # how far its rate is used up; see store/pace.py
+    paused: bool = False
+    running: int = 0
+    ready: int = 0  # runs that are due, those behind others of their session included
+    oldest: Micros | None = None  # since when the first of them is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ def dump(db: sqlite3.Connection) -> dict[str, object]:
         if type == "table":
             found[name] = (
                 db.execute(f"PRAGMA table_xinfo({name})").fetchall(),
-                sorted(db.execute(f"PRAGMA index_list({name})").fetchall()),
+                sorted(row[1:] for row in db.execute(f"PRAGMA index_list({name})")),
                 "AUTOINCREMENT" in sql,
                 "WITHOUT ROWID" in sql,
             )

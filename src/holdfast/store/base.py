@@ -262,7 +262,9 @@ class Store(Protocol):
         the store rings. Of a queue's rate, the time is known."""
         ...
 
-    async def next_due(self, workflows: Sequence[str], *, alone: bool = True) -> Due:
+    async def next_due(
+        self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
+    ) -> Due:
         """`next_ready`, and the next tick of a schedule of these workflows, in one look. A tick
         that has passed counts until it is made."""
         ...

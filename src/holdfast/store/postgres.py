@@ -37,6 +37,7 @@ from holdfast.store.postgres_address import parse
 from holdfast.store.postgres_commit import Committing
 from holdfast.store.postgres_find import conditions
 from holdfast.store.postgres_link import Link
+from holdfast.store.postgres_queues import Queues
 from holdfast.store.postgres_schedules import Schedules
 from holdfast.store.postgres_servers import Servers
 from holdfast.store.postgres_side import Side
@@ -61,7 +62,7 @@ _ANY_STRIKES = (1 << 31) - 1
 _SUSPECT_STRIKES = 2
 
 
-class PostgresStore(Schedules):
+class PostgresStore(Queues, Schedules):
     poll_seconds = 10.0
 
     def __init__(self, url: str) -> None:
@@ -123,7 +124,7 @@ class PostgresStore(Schedules):
         if not keys:
             return []
         rows = await self._link.read(self._sql["claimed_runs"], keys, worker)
-        return [Claimed(run_row(row), row[27]) for row in rows]
+        return [Claimed(run_row(row), row[28]) for row in rows]
 
     async def journal(self, run: RunKey) -> list[Entry]:
         return [entry(row) for row in await self._link.read(self._sql["journal"], run)]
@@ -144,9 +145,11 @@ class PostgresStore(Schedules):
         rows = await self._link.read(self._sql["owned"], worker)
         return [(row[0], row[1]) for row in rows]
 
-    async def next_ready(self, workflows: Sequence[str], *, alone: bool = True) -> Micros | None:
+    async def next_ready(
+        self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
+    ) -> Micros | None:
         strikes = _ANY_STRIKES if alone else _SUSPECT_STRIKES
-        (row,) = await self._link.read(self._sql["next_ready"], list(workflows), strikes)
+        (row,) = await self._link.read(self._sql["next_ready"], list(workflows), strikes, worker)
         at: Micros | None = row[0]
         return at
 

@@ -10,7 +10,7 @@ from holdfast.store.postgres_commit import Committing
 from holdfast.store.postgres_link import Link
 from holdfast.store.postgres_values import run_values
 from holdfast.store.rows import schedule
-from holdfast.types import NewRun, ScheduleRow
+from holdfast.types import NewRun, ScheduleRow, WorkerId
 
 _ANY_STRIKES = (1 << 31) - 1
 _SUSPECT_STRIKES = 2
@@ -23,10 +23,12 @@ class Schedules:
     _sql: dict[str, str]
     _committing: Committing
 
-    async def next_due(self, workflows: Sequence[str], *, alone: bool = True) -> Due:
+    async def next_due(
+        self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
+    ) -> Due:
         both = f"SELECT ({self._sql['next_ready']}), ({self._sql['next_tick']})"
         strikes = _ANY_STRIKES if alone else _SUSPECT_STRIKES
-        (row,) = await self._link.read(both, list(workflows), strikes)
+        (row,) = await self._link.read(both, list(workflows), strikes, worker)
         return Due(row[0], row[1])
 
     async def schedules(

@@ -10,34 +10,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.store.base import Append, ContinueAs, End, MessageWrite, Start, Suspend
-from holdfast.types import NewRun, PromiseRow, RunRow, Status
+from holdfast.store.lanes import stored_key
+from holdfast.types import Entry, NewRun, PromiseRow, RunRow, Status
 
 Columns = list[Any]
 
 
 def append_values(appends: Sequence[Append]) -> Columns:
     """What the function `append` takes. No run may occur twice."""
-    entries = [
-        (
-            append.run,
-            append.epoch,
-            entry.seq,
-            entry.kind._value_,
-            entry.key,
-            entry.at,
-            entry.position,
-            entry.attempt,
-            entry.failed,
-            entry.digest,
-            entry.input,
-            entry.output,
-            entry.started_at,
-            entry.due_at,
-            entry.mail,
-        )
-        for append in appends
-        for entry in append.entries
-    ]
+    entries = [entry_values(append, entry) for append in appends for entry in append.entries]
     return [
         [append.run for append in appends],
         [append.epoch for append in appends],
@@ -47,6 +28,36 @@ def append_values(appends: Sequence[Append]) -> Columns:
         *_columns([_promise(n, p) for n, a in enumerate(appends, 1) for p in a.promises], 7),
         *_columns([_write(n, w) for n, a in enumerate(appends, 1) for w in a.session], 4),
     ]
+
+
+def is_plain(append: Append) -> bool:
+    """Whether this is one entry and no more: then `append_one` takes it."""
+    return (
+        len(append.entries) == 1
+        and append.then is None
+        and not append.promises
+        and not append.session
+    )
+
+
+def entry_values(append: Append, entry: Entry) -> tuple[Any, ...]:
+    return (
+        append.run,
+        append.epoch,
+        entry.seq,
+        entry.kind._value_,
+        entry.key,
+        entry.at,
+        entry.position,
+        entry.attempt,
+        entry.failed,
+        entry.digest,
+        entry.input,
+        entry.output,
+        entry.started_at,
+        entry.due_at,
+        entry.mail,
+    )
 
 
 def _columns(rows: list[tuple[Any, ...]], count: int) -> Columns:
@@ -99,13 +110,14 @@ def run_values(new: NewRun) -> tuple[Any, ...]:
         new.parent,
         new.parent_step,
         new.options,
+        stored_key(new.fairness_key),
     )
 
 
 def start_values(starts: Sequence[Start]) -> Columns:
     """What the function `start` takes: runs that are in no session."""
     rows = [(start.claim_for is not None, *run_values(start.run)) for start in starts]
-    return _columns(rows, 16)
+    return _columns(rows, 17)
 
 
 def row_of(new: NewRun, key: int, owner: str | None) -> RunRow:
@@ -138,4 +150,5 @@ def row_of(new: NewRun, key: int, owner: str | None) -> RunRow:
         strikes=0,
         resumes=0,
         reason=None,
+        fairness_key=new.fairness_key,
     )

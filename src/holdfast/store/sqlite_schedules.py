@@ -12,7 +12,7 @@ from holdfast.store.base import Due, Refused, Start, Started, Ticked
 from holdfast.store.rows import schedule
 from holdfast.store.sqlite_lanes import Db, Reader, Writer
 from holdfast.store.sqlite_rows import SQL
-from holdfast.types import NewRun, ScheduleRow
+from holdfast.types import NewRun, ScheduleRow, WorkerId
 
 
 class Schedules:
@@ -26,10 +26,12 @@ class Schedules:
     def _reader(self) -> Reader:
         raise NotImplementedError
 
-    async def next_due(self, workflows: Sequence[str], *, alone: bool = True) -> Due:
+    async def next_due(
+        self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
+    ) -> Due:
         return await self._reader.run(
             lambda db: Due(
-                sqlite_claims.next_ready(db, workflows, alone), _next_tick(db, workflows)
+                sqlite_claims.next_ready(db, workflows, alone, worker), _next_tick(db, workflows)
             )
         )
 

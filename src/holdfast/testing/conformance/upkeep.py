@@ -42,8 +42,8 @@ class Finding:
     async def test_filters_restrict_and_combine(self, store: Store) -> None:
         await worker(store)
         parent = await start(store, "parent", workflow="w1", queue="q1")
-        await start(store, "child", workflow="w2", session="s", parent=parent.key)
         done = await started_and_claimed(store, "done", workflow="w2", created_at=NOW + 5)
+        await start(store, "child", workflow="w2", session="s", parent=parent.key)
         await end(store, done, 2)
         everything = {"parent", "child", "done"}
         cases = [
@@ -106,7 +106,7 @@ class Listening:
         await bell.wait()
         await store.post("run", MailKind.MESSAGE, "", b"", NOW)
         await bell.wait()
-        run = await started_and_claimed(store, "other")
+        run = await started_and_claimed(store, "other", workflow="other")
         await end(store, run, 2)
         await bell.wait()
         await store.reap("w1", NOW, dead=True)

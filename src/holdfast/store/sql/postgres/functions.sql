@@ -286,7 +286,8 @@ CREATE OR REPLACE FUNCTION start(
     _request uuid, _again boolean, _worker text, _claim boolean[], _id text[], _workflow text[],
     _version text[], _queue text[], _priority integer[], _incarnation text[], _input bytea[],
     _digest bytea[], _created_at bigint[], _ready_at bigint[], _deadline_at bigint[],
-    _while_waiting text[], _parent bigint[], _parent_step text[], _options bytea[])
+    _while_waiting text[], _parent bigint[], _parent_step text[], _options bytea[],
+    _fairness_key text[])
 RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -301,22 +302,23 @@ BEGIN
     PERFORM 1 FROM workers WHERE id = _worker FOR KEY SHARE;
     _registered := FOUND;
     WITH given AS MATERIALIZED (
-        SELECT *, claim AND _registered AND ready_at <= created_at AS claimed
+        SELECT *, claim AND _registered AND ready_at <= created_at AND NOT (
+            SELECT is_behind(t.workflow, t.queue, t.priority, t.created_at)) AS claimed
         FROM unnest(_claim, _id, _workflow, _version, _queue, _priority, _incarnation, _input,
             _digest, _created_at, _ready_at, _deadline_at, _while_waiting, _parent, _parent_step,
-            _options) WITH ORDINALITY AS t (claim, id, workflow, version, queue, priority,
+            _options, _fairness_key) WITH ORDINALITY AS t (claim, id, workflow, version, queue, priority,
             incarnation, input, digest, created_at, ready_at, deadline_at, while_waiting, parent,
-            parent_step, options, place)
+            parent_step, options, fairness_key, place)
     ), accepted AS (
         INSERT INTO runs (id, workflow, version, queue, priority, status, epoch, owner, incarnation,
             input, digest, created_at, updated_at, ready_at, deadline_at, while_waiting, parent,
-            parent_step, parent_generation, options)
+            parent_step, parent_generation, options, fairness_key)
         SELECT id, workflow, version, queue, priority,
             CASE WHEN claimed THEN 'running' ELSE 'pending' END,
             claimed::integer, CASE WHEN claimed THEN _worker END, incarnation, input, digest,
             created_at, created_at, CASE WHEN NOT claimed THEN ready_at END, deadline_at,
             while_waiting, parent, parent_step,
-            (SELECT generation FROM runs p WHERE p.key = given.parent), options
+            (SELECT generation FROM runs p WHERE p.key = given.parent), options, fairness_key
         FROM given
         WHERE NOT EXISTS (
             SELECT 1 FROM tombstones t WHERE t.id = given.id AND t.expires_at > given.created_at)
@@ -351,7 +353,7 @@ CREATE OR REPLACE FUNCTION start_in_session(
     _version text, _queue text, _priority integer, _incarnation text, _input bytea,
     _digest bytea, _created_at bigint, _ready_at bigint, _deadline_at bigint,
     _while_waiting text, _parent bigint, _parent_step text, _options bytea,
-    _session text, _on_busy text)
+    _fairness_key text, _session text, _on_busy text)
 RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -401,18 +403,20 @@ BEGIN
     _goes := _heir OR holder(_session) IS NULL;
     IF _claim AND _goes AND _ready_at <= _created_at THEN
         PERFORM 1 FROM workers WHERE id = _worker FOR KEY SHARE;
-        _claim := FOUND AND first_due(_session, _created_at) IS NULL;
+        _claim := FOUND AND first_due(_session, _created_at) IS NULL
+            AND NOT is_behind(_workflow, _queue, _priority, _created_at);
     ELSE
         _claim := false;
     END IF;
     INSERT INTO runs (id, workflow, version, queue, priority, status, epoch, owner, incarnation,
         input, digest, created_at, updated_at, ready_at, deadline_at, while_waiting, parent,
-        parent_step, parent_generation, options, session, blocked, holds_session)
+        parent_step, parent_generation, options, session, blocked, holds_session, fairness_key)
     VALUES (_id, _workflow, _version, _queue, _priority,
         CASE WHEN _claim THEN 'running' ELSE 'pending' END, _claim::integer,
         CASE WHEN _claim THEN _worker END, _incarnation, _input, _digest, _created_at, _created_at,
         CASE WHEN NOT _claim THEN _ready_at END, _deadline_at, _while_waiting, _parent, _parent_step,
-        (SELECT generation FROM runs p WHERE p.key = _parent), _options, _session, NOT _goes, _claim)
+        (SELECT generation FROM runs p WHERE p.key = _parent), _options, _session, NOT _goes, _claim,
+        _fairness_key)
     ON CONFLICT (id) DO NOTHING
     RETURNING key INTO _key;
     IF _key IS NULL THEN
@@ -444,8 +448,11 @@ BEGIN
         strikes = CASE WHEN strikes > 0 AND made_progress(key) THEN 0 ELSE strikes END
     WHERE key = _run.key;
     PERFORM pass_on(_run.session, _at);
-    IF _ready_at IS NOT NULL THEN
-        PERFORM ring();  -- others may sleep until a later deadline than this one
+    -- Others may sleep until a later deadline than this one, or wait for its place in the queue.
+    IF _ready_at IS NOT NULL
+        OR EXISTS (SELECT 1 FROM queues WHERE name = _run.queue AND concurrency IS NOT NULL)
+    THEN
+        PERFORM ring();
     END IF;
     RETURN true;
 END $$;
@@ -625,6 +632,37 @@ BEGIN
     RETURN _outcome;
 END $$;
 
+-- The same for one append of one entry, after which the run just goes on: what a run does most.
+CREATE OR REPLACE FUNCTION append_one(
+    _request uuid, _again boolean, _run bigint, _epoch integer, _seq integer, _kind text, _key text,
+    _at bigint, _position integer, _attempt integer, _failed boolean, _digest bytea, _input bytea,
+    _output bytea, _started_at bigint, _due_at bigint, _mail bigint)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+BEGIN
+    INSERT INTO journal (run, epoch, seq, kind, key, at, position, attempt, failed, digest, input,
+        output, started_at, due_at, mail)
+    SELECT _run, _epoch, _seq, _kind, _key, _at, _position, _attempt, _failed, _digest, _input,
+        _output, _started_at, _due_at, _mail
+    FROM (SELECT seq, epoch FROM journal WHERE run = _run ORDER BY seq DESC LIMIT 1) newest
+    WHERE newest.seq = _seq - 1 AND newest.epoch = _epoch;
+    IF FOUND THEN
+        -- A later look than that of the statement above.
+        PERFORM 1 FROM runs WHERE key = _run AND epoch = _epoch AND owner IS NOT NULL;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'superseded' USING ERRCODE = 'HF001';
+        END IF;
+        RETURN ARRAY[1];
+    END IF;
+    IF _again THEN
+        PERFORM 1 FROM journal WHERE run = _run AND seq = _seq AND epoch = _epoch;
+        IF FOUND THEN
+            RETURN ARRAY[1];
+        END IF;
+    END IF;
+    RETURN ARRAY[0];
+END $$;
+
 CREATE OR REPLACE FUNCTION write_session(_session text, _key text, _value bytea) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -665,27 +703,137 @@ BEGIN
     END LOOP;
 END $$;
 
--- Every (workflow, priority) with claimable runs, found by jumping through the index.
-CREATE OR REPLACE FUNCTION ready_lanes(_workflows text[])
-RETURNS TABLE (workflow text, priority integer)
+-- Every (workflow, queue, priority) with runs that can be claimed some time, found by jumping through
+-- the index: however many runs wait there, it is one step.
+CREATE OR REPLACE FUNCTION ready_heads(_workflows text[])
+RETURNS TABLE (workflow text, queue text, priority integer)
 LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    WITH RECURSIVE lanes (workflow, priority) AS (
-        SELECT served, (
-            SELECT max(r.priority) FROM runs r
-            WHERE r.workflow = served AND r.ready_at IS NOT NULL AND NOT r.blocked)
-        FROM unnest(_workflows) served
+    WITH RECURSIVE heads AS (
+        SELECT first.* FROM unnest(_workflows) AS served (name) CROSS JOIN LATERAL (
+            SELECT r.workflow, r.queue, r.priority FROM ready r WHERE r.workflow = served.name
+            ORDER BY r.queue, r.priority LIMIT 1) first
         UNION ALL
-        SELECT lanes.workflow, (
-            SELECT max(r.priority) FROM runs r
-            WHERE r.workflow = lanes.workflow AND r.ready_at IS NOT NULL AND NOT r.blocked
-              AND r.priority < lanes.priority)
-        FROM lanes WHERE lanes.priority IS NOT NULL
+        SELECT other.* FROM heads CROSS JOIN LATERAL (
+            SELECT r.workflow, r.queue, r.priority FROM ready r
+            WHERE r.workflow = heads.workflow
+              AND (r.queue, r.priority) > (heads.queue, heads.priority)
+            ORDER BY r.queue, r.priority LIMIT 1) other
     )
-    SELECT workflow, priority FROM lanes WHERE priority IS NOT NULL;
+    SELECT workflow, queue, priority FROM heads;
 $$;
 
+-- The fairness keys in line, from a certain one on.
+CREATE OR REPLACE FUNCTION keyed_lanes(
+    _workflow text, _queue text, _priority integer, _prefix text, _from text, _limit integer)
+RETURNS TABLE (key text)
+LANGUAGE sql STABLE AS $$
+    WITH RECURSIVE lanes AS (
+        (SELECT r.lane FROM ready r
+        WHERE r.workflow = _workflow AND r.queue = _queue AND r.priority = _priority
+          AND r.lane >= _prefix || _from AND r.lane < left(_prefix, -1) || ','
+        ORDER BY r.lane LIMIT 1)
+        UNION ALL
+        SELECT other.lane FROM lanes CROSS JOIN LATERAL (
+            SELECT r.lane FROM ready r
+            WHERE r.workflow = _workflow AND r.queue = _queue AND r.priority = _priority
+              AND r.lane > lanes.lane AND r.lane < left(_prefix, -1) || ','
+            ORDER BY r.lane LIMIT 1) other
+    )
+    SELECT substr(lane, length(_prefix) + 1) FROM lanes LIMIT _limit;
+$$;
+
+-- The same, of all; when there are too many to look at, from a random one on, and round to the first again.
+CREATE OR REPLACE FUNCTION in_line(
+    _workflow text, _queue text, _priority integer, _prefix text) RETURNS TABLE (key text)
+LANGUAGE plpgsql AS $$
+DECLARE
+    _lanes_max constant integer := 1000;
+    _keys text[] := ARRAY(
+        SELECT l.key FROM keyed_lanes(_workflow, _queue, _priority, _prefix, '', _lanes_max) l);
+BEGIN
+    IF cardinality(_keys) >= _lanes_max THEN
+        _keys := ARRAY(
+            SELECT l.key FROM keyed_lanes(_workflow, _queue, _priority, _prefix,
+                lpad(to_hex(floor(random() * 65536)::integer), 4, '0'), _lanes_max) l) || _keys;
+    END IF;
+    RETURN QUERY SELECT DISTINCT k FROM unnest(_keys[:_lanes_max]) k;
+END $$;
+
+-- Runs with fairness keys that have slept until now take their places in line.
+CREATE OR REPLACE FUNCTION put_in_line(
+    _workflows text[], _queues text[], _priority integer, _now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE runs SET updated_at = _now WHERE key IN (
+        SELECT slept.key FROM unnest(_workflows, _queues) AS head (workflow, queue)
+        CROSS JOIN unnest(ARRAY['-', '>-']) AS asleep (lane)
+        CROSS JOIN LATERAL (
+            SELECT r.key FROM ready r
+            WHERE r.workflow = head.workflow AND r.queue = head.queue AND r.priority = _priority
+              AND r.lane = asleep.lane AND r.ready_at <= _now
+            ORDER BY r.ready_at LIMIT 1000 FOR UPDATE SKIP LOCKED) slept);
+END $$;
+
+-- The first few runs that are due in one lane, locked; a lane has a part of those that were never claimed.
+CREATE OR REPLACE FUNCTION due_in_lane(
+    _workflow text, _queue text, _priority integer, _lane text, _now bigint, _strikes integer,
+    _limit integer)
+RETURNS TABLE (key bigint, ready_at bigint, strikes integer, session text, is_new boolean)
+LANGUAGE sql ROWS 10 AS $$
+    SELECT r.key, r.ready_at, r.strikes, r.session, left(_lane, 1) <> '>' FROM ready r
+    WHERE r.workflow = _workflow AND r.queue = _queue AND r.priority = _priority
+      AND r.lane = _lane AND r.ready_at <= _now AND r.strikes < _strikes
+    ORDER BY r.ready_at, r.key LIMIT _limit FOR UPDATE SKIP LOCKED;
+$$;
+
+-- What a queue still allows a worker to claim; NULL: as much as it likes. Asked by whoever has locked
+-- the queue's row, and therefore sees the claims of all others.
+CREATE OR REPLACE FUNCTION queue_room(_queue queues, _worker text) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT least(
+        CASE WHEN _queue.paused THEN 0 END,
+        _queue.concurrency - CASE WHEN _queue.concurrency IS NOT NULL THEN (
+            SELECT sum(has.runs) FROM workers w CROSS JOIN LATERAL (
+                SELECT count(*) AS runs FROM runs r
+                WHERE r.owner = w.id AND r.owner IS NOT NULL AND r.queue = _queue.name) has) END,
+        _queue.per_worker - CASE WHEN _queue.per_worker IS NOT NULL THEN (
+            SELECT count(*) FROM runs r
+            WHERE r.owner = _worker AND r.owner IS NOT NULL AND r.queue = _queue.name) END);
+$$;
+
+-- How far apart a queue's rate sets first claims; NULL: it has none. Rounded up, so that it is never exceeded.
+CREATE OR REPLACE FUNCTION rate_interval(_queue queues) RETURNS bigint
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT (_queue.rate_micros + _queue.rate_count - 1) / _queue.rate_count;
+$$;
+
+-- Counts runs for their keys: so many for each, which stood at `from` before, and now begins at least there.
+CREATE OR REPLACE FUNCTION serve_shares(_queues text[], _keys text[], _from bigint[]) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    _share record;
+BEGIN
+    FOR _share IN
+        SELECT queue, key, min(stood) AS stood, count(*) AS runs
+        FROM unnest(_queues, _keys, _from) AS s (queue, key, stood)
+        GROUP BY queue, key
+        UNION ALL
+        -- Where those that have been in line all the time are by now: where the last one stood.
+        SELECT DISTINCT ON (queue) queue, '', stood, 0
+        FROM unnest(_queues, _from) WITH ORDINALITY AS s (queue, stood, place)
+        ORDER BY queue, key
+    LOOP
+        INSERT INTO shares AS s (queue, key, served)
+        VALUES (_share.queue, _share.key, _share.stood + _share.runs)
+        ON CONFLICT (queue, key) DO UPDATE
+        SET served = greatest(s.served, _share.stood) + _share.runs;
+    END LOOP;
+END $$;
+
 -- Answers with the keys of the runs that were claimed, in order. HF002: the worker is not registered.
--- Workflows of one priority share the room evenly, so that a long queue of one starves no other.
+--
+-- Inside of one priority the lanes of runs take turns: a lane is a workflow in a queue, and there a
+-- fairness key. Those with keys go by how often each was served, and all that stand equal by chance.
 CREATE OR REPLACE FUNCTION claim(
     _request uuid, _again boolean, _worker text, _workflows text[], _now bigint, _limit integer,
     _alone boolean)
@@ -694,12 +842,26 @@ LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generi
 DECLARE
     _taken bigint[] := answered(_request, _again);
     _suspect_strikes constant integer := 2;
-    _lane record;
+    _workflow text[];
+    _queue text[];
+    _priority integer[];
+    _level record;
+    _q queues[];
+    _q_names text[];
+    _q_room bigint[];
+    _q_next bigint[];
+    _nth integer;
     _free bigint[];
-    _due runs;
-    _room integer;
-    _found integer;
+    _due record;
+    _run runs;
+    _before integer;
+    _full boolean;
     _passed_over boolean;
+    _suspect boolean := false;  -- one was taken, and goes alone
+    _cut boolean := false;
+    _s_queue text[] := ARRAY[]::text[];
+    _s_key text[] := ARRAY[]::text[];
+    _s_stood bigint[] := ARRAY[]::bigint[];
 BEGIN
     IF _taken IS NOT NULL THEN
         RETURN _taken;
@@ -709,44 +871,96 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'not registered' USING ERRCODE = 'HF002';
     END IF;
-    FOR _lane IN
-        SELECT priority, array_agg(workflow) AS workflows FROM ready_lanes(_workflows)
+    SELECT array_agg(h.workflow), array_agg(h.queue), array_agg(h.priority)
+    INTO _workflow, _queue, _priority FROM ready_heads(_workflows) h;
+    -- Whoever claims from queues with limits waits for the others here, so that they count one after the
+    -- other. Nobody waits for these locks with a run's in hand.
+    PERFORM 1 FROM queues WHERE name = ANY(_queue) ORDER BY name FOR UPDATE;
+    IF FOUND THEN
+        SELECT array_agg(q), array_agg(q.name), array_agg(queue_room(q, _worker)), array_agg(q.next_at)
+        INTO _q, _q_names, _q_room, _q_next FROM queues q WHERE q.name = ANY(_queue);
+    END IF;
+    FOR _level IN
+        SELECT priority, array_agg(workflow) AS workflows, array_agg(queue) AS queues
+        FROM unnest(_workflow, _queue, _priority) AS h (workflow, queue, priority)
         GROUP BY priority ORDER BY priority DESC
     LOOP
-        LOOP
-            _room := _limit - cardinality(_taken);
-            IF _room <= 0 THEN
-                RETURN answer(_request, _taken);
-            END IF;
-            _found := 0;
+        PERFORM put_in_line(_level.workflows, _level.queues, _level.priority, _now);
+        -- A round takes what it finds, or takes it out of the queue: the next sees others.
+        FOR _round IN 1..100 LOOP
+            EXIT WHEN cardinality(_taken) >= _limit;
+            _before := cardinality(_taken);
+            _full := false;
             _passed_over := false;
             _free := ARRAY[]::bigint[];
             FOR _due IN
-                SELECT best.* FROM unnest(_lane.workflows) AS served (name)
-                CROSS JOIN LATERAL (
-                    SELECT r.* FROM runs r
-                    WHERE r.workflow = served.name AND r.priority = _lane.priority
-                      AND r.ready_at IS NOT NULL AND NOT r.blocked AND r.ready_at <= _now
-                      AND (r.strikes < _suspect_strikes OR (_alone AND cardinality(_taken) = 0))
-                    ORDER BY r.ready_at, r.key
-                    LIMIT (_room + cardinality(_lane.workflows) - 1) / cardinality(_lane.workflows)
-                    FOR UPDATE SKIP LOCKED
+                WITH places AS MATERIALIZED (
+                    SELECT p.workflow, p.queue, q.next_at IS NULL OR rate_interval(q.q) IS NULL
+                        OR q.next_at - ((q.q).rate_burst - 1) * rate_interval(q.q) <= _now AS new_too
+                    FROM unnest(_level.workflows, _level.queues) AS p (workflow, queue)
+                    LEFT JOIN (
+                        SELECT * FROM unnest(_q_names, _q_room, _q_next) WITH ORDINALITY
+                            AS u (name, room, next_at, nth)
+                        CROSS JOIN LATERAL (SELECT _q[u.nth] AS q) whole
+                    ) q ON q.name = p.queue
+                    WHERE q.room IS NULL OR q.room > 0
+                ), lanes AS MATERIALIZED (
+                    SELECT workflow, queue, new_too, '' AS key, 0::bigint AS stood FROM places
+                    UNION ALL
+                    SELECT p.workflow, p.queue, p.new_too, k.key, greatest(0, lowest.served, s.served, (
+                        SELECT max(m.stood) + 1 FROM unnest(_s_queue, _s_key, _s_stood)
+                            AS m (queue, key, stood)
+                        WHERE m.queue = p.queue AND m.key = k.key))
+                    FROM places p CROSS JOIN LATERAL (
+                        SELECT key FROM in_line(p.workflow, p.queue, _level.priority, '+')
+                        WHERE p.new_too
+                        UNION
+                        SELECT key FROM in_line(p.workflow, p.queue, _level.priority, '>+')) k
+                    LEFT JOIN shares s ON s.queue = p.queue AND s.key = k.key
+                    LEFT JOIN shares lowest ON lowest.queue = p.queue AND lowest.key = ''
+                ), placed AS MATERIALIZED (
+                    SELECT *, random() AS chance, CASE WHEN key = '' THEN 0 ELSE stood
+                        - min(stood) FILTER (WHERE key <> '') OVER (PARTITION BY queue) END AS ahead
+                    FROM lanes ORDER BY ahead, chance LIMIT _limit - cardinality(_taken)
+                ), asked AS MATERIALIZED (
+                    SELECT *, (_limit - cardinality(_taken) + count(*) OVER () - 1)
+                        / count(*) OVER () AS each,
+                        CASE WHEN key = '' THEN '' ELSE '+' || key END AS name,
+                        CASE WHEN _alone AND cardinality(_taken) = 0 THEN 2147483647
+                            ELSE _suspect_strikes END AS strikes
+                    FROM placed
+                )
+                SELECT a.queue, a.key AS lane, a.stood, best.* , best.nth >= a.each AS full
+                FROM asked a CROSS JOIN LATERAL (
+                    SELECT both_parts.*, row_number() OVER (ORDER BY ready_at, key) AS nth FROM (
+                        SELECT * FROM due_in_lane(a.workflow, a.queue, _level.priority, a.name, _now,
+                            a.strikes, a.each::integer) WHERE a.new_too
+                        UNION ALL
+                        SELECT * FROM due_in_lane(a.workflow, a.queue, _level.priority,
+                            '>' || a.name, _now, a.strikes, a.each::integer)
+                    ) both_parts
                 ) best
-                ORDER BY best.ready_at, best.key LIMIT _room
+                ORDER BY a.ahead + best.nth, a.chance, best.nth
             LOOP
-                _found := _found + 1;
-                IF _due.strikes >= _suspect_strikes AND cardinality(_taken) > 0 THEN
-                    CONTINUE;
+                _full := _full OR _due.full;
+                IF cardinality(_taken) >= _limit THEN
+                    _cut := true;
+                    EXIT;
+                END IF;
+                CONTINUE WHEN _due.strikes >= _suspect_strikes AND cardinality(_taken) > 0;
+                _nth := array_position(_q_names, _due.queue);
+                IF _nth IS NOT NULL THEN
+                    CONTINUE WHEN _q_room[_nth] <= 0;
+                    CONTINUE WHEN _due.is_new AND _q_next[_nth]
+                        - ((_q[_nth]).rate_burst - 1) * rate_interval(_q[_nth]) > _now;
                 END IF;
                 IF _due.session IS NOT NULL THEN
                     -- Rows are locked after sessions everywhere else, so this one must not wait:
                     -- whoever has the session now will ring.
-                    IF NOT pg_try_advisory_xact_lock(hashtextextended(
-                        current_schema() || '/session/' || _due.session, 0))
-                    THEN
-                        CONTINUE;
-                    END IF;
-                    IF NOT is_next(_due, _now) THEN
+                    CONTINUE WHEN NOT pg_try_advisory_xact_lock(hashtextextended(
+                        current_schema() || '/session/' || _due.session, 0));
+                    SELECT * INTO _run FROM runs WHERE key = _due.key;
+                    IF NOT is_next(_run, _now) THEN
                         _passed_over := true;
                         CONTINUE;
                     END IF;
@@ -756,21 +970,99 @@ BEGIN
                     _free := _free || _due.key;
                 END IF;
                 _taken := _taken || _due.key;
-                EXIT WHEN _due.strikes >= _suspect_strikes;
+                IF _nth IS NOT NULL THEN
+                    _q_room[_nth] := _q_room[_nth] - 1;
+                    IF _due.is_new THEN
+                        _q_next[_nth] := coalesce(
+                            greatest(_q_next[_nth], _now) + rate_interval(_q[_nth]), _q_next[_nth]);
+                    END IF;
+                END IF;
+                IF _due.lane <> '' THEN
+                    _s_stood := _s_stood || greatest(_due.stood, (
+                        SELECT max(m.stood) + 1 FROM unnest(_s_queue, _s_key, _s_stood)
+                            AS m (queue, key, stood)
+                        WHERE m.queue = _due.queue AND m.key = _due.lane));
+                    _s_queue := _s_queue || _due.queue;
+                    _s_key := _s_key || _due.lane;
+                END IF;
+                _suspect := _due.strikes >= _suspect_strikes;
+                EXIT WHEN _suspect;
             END LOOP;
             IF cardinality(_free) > 0 THEN
                 PERFORM take(_free, _worker, _now);
             END IF;
-            IF _due.strikes >= _suspect_strikes AND cardinality(_taken) = 1 THEN
-                RETURN answer(_request, _taken);
-            END IF;
-            -- What was passed over has left the queue: there may be others behind it.
-            EXIT WHEN NOT _passed_over AND _found < _room;
-            EXIT WHEN _found = 0;
+            EXIT WHEN _suspect;
+            EXIT WHEN NOT _passed_over AND (NOT _full OR cardinality(_taken) = _before);
         END LOOP;
+        EXIT WHEN _suspect OR cardinality(_taken) >= _limit;
     END LOOP;
+    IF _cut THEN
+        PERFORM ring();  -- others have passed over what was locked here and not taken
+    END IF;
+    IF cardinality(_s_key) > 0 THEN
+        PERFORM serve_shares(_s_queue, _s_key, _s_stood);
+    END IF;
+    UPDATE queues SET next_at = u.next_at FROM unnest(_q_names, _q_next) AS u (name, next_at)
+    WHERE queues.name = u.name AND queues.next_at <> u.next_at;
     RETURN answer(_request, _taken);
 END $$;
+
+-- Whether a run that is started now must not be claimed in passing: its queue has limits, or others are
+-- ahead of it.
+CREATE OR REPLACE FUNCTION is_behind(
+    _workflow text, _queue text, _priority integer, _now bigint) RETURNS boolean
+LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    _at integer := _priority;
+BEGIN
+    IF EXISTS (SELECT 1 FROM queues WHERE name = _queue) THEN
+        RETURN true;
+    END IF;
+    WHILE _at IS NOT NULL LOOP
+        IF EXISTS (
+                SELECT 1 FROM unnest(ARRAY['', '-', '>', '>-']) AS asleep (lane) CROSS JOIN LATERAL (
+                    SELECT 1 FROM ready r
+                    WHERE r.workflow = _workflow AND r.queue = _queue AND r.priority = _at
+                      AND r.lane = asleep.lane AND r.ready_at <= _now LIMIT 1) due)
+            OR EXISTS (
+                SELECT 1 FROM unnest(ARRAY['+', '>+'], ARRAY[',', '>,']) AS line (a, z)
+                CROSS JOIN LATERAL (
+                    SELECT 1 FROM ready r
+                    WHERE r.workflow = _workflow AND r.queue = _queue AND r.priority = _at
+                      AND r.lane > line.a AND r.lane < line.z LIMIT 1) due)
+        THEN
+            RETURN true;
+        END IF;
+        SELECT min(r.priority) INTO _at FROM ready r
+        WHERE r.workflow = _workflow AND r.queue = _queue AND r.priority > _at;
+    END LOOP;
+    RETURN false;
+END $$;
+
+-- When a worker can claim the next run, of those with fewer strikes.
+CREATE OR REPLACE FUNCTION next_ready(_workflows text[], _strikes integer, _worker text) RETURNS bigint
+LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
+    SELECT min(CASE WHEN part.is_new THEN greatest(part.at,
+        q.next_at - (q.rate_burst - 1) * rate_interval(q)) ELSE part.at END)
+    FROM ready_heads(_workflows) head
+    LEFT JOIN queues q ON q.name = head.queue
+    CROSS JOIN LATERAL (
+        SELECT asleep.lane IN ('', '-') AS is_new, (
+            SELECT min(r.ready_at) FROM ready r
+            WHERE r.workflow = head.workflow AND r.queue = head.queue AND r.priority = head.priority
+              AND r.lane = asleep.lane AND r.strikes < _strikes) AS at
+        FROM unnest(ARRAY['', '-', '>', '>-']) AS asleep (lane)
+        UNION ALL
+        -- Those in line with a fairness key are due; which of them is the first does not matter.
+        SELECT line.a = '+', (
+            SELECT r.ready_at FROM ready r
+            WHERE r.workflow = head.workflow AND r.queue = head.queue AND r.priority = head.priority
+              AND r.lane > line.a AND r.lane < line.z AND r.strikes < _strikes
+            ORDER BY r.lane LIMIT 1)
+        FROM unnest(ARRAY['+', '>+'], ARRAY[',', '>,']) AS line (a, z)
+    ) part
+    WHERE q.name IS NULL OR coalesce(queue_room(q, _worker), 1) > 0;
+$$;
 
 CREATE OR REPLACE FUNCTION release(
     _request uuid, _again boolean, _worker text, _runs bigint[], _epochs integer[], _now bigint)
@@ -882,7 +1174,8 @@ CREATE OR REPLACE FUNCTION fork(
     _request uuid, _again boolean, _source text, _before integer, _id text, _workflow text,
     _version text, _queue text, _priority integer, _incarnation text, _input bytea,
     _digest bytea, _created_at bigint, _ready_at bigint, _deadline_at bigint,
-    _while_waiting text, _parent bigint, _parent_step text, _options bytea, _session text)
+    _while_waiting text, _parent bigint, _parent_step text, _options bytea, _fairness_key text,
+    _session text)
 RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -902,11 +1195,11 @@ BEGIN
     END IF;
     INSERT INTO runs (id, workflow, version, queue, priority, status, incarnation, input, digest,
         created_at, updated_at, ready_at, deadline_at, while_waiting, parent, parent_step,
-        parent_generation, options, session, blocked)
+        parent_generation, options, session, blocked, fairness_key)
     VALUES (_id, _workflow, _version, _queue, _priority, 'pending', _incarnation, _input, _digest,
         _created_at, _created_at, _ready_at, _deadline_at, _while_waiting, _parent, _parent_step,
         (SELECT generation FROM runs p WHERE p.key = _parent), _options, _session,
-        NOT may_go(_session, false, _parent, _parent_step))
+        NOT may_go(_session, false, _parent, _parent_step), _fairness_key)
     ON CONFLICT (id) DO NOTHING
     RETURNING key INTO _key;
     IF _key IS NULL THEN
@@ -1008,7 +1301,7 @@ CREATE OR REPLACE FUNCTION tick(
     _next_at bigint, _at bigint, _id text, _workflow text, _version text, _queue text,
     _priority integer, _incarnation text, _input bytea, _digest bytea, _created_at bigint,
     _ready_at bigint, _deadline_at bigint, _while_waiting text, _parent bigint,
-    _parent_step text, _options bytea, _session text, _on_busy text)
+    _parent_step text, _options bytea, _fairness_key text, _session text, _on_busy text)
 RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
@@ -1026,11 +1319,12 @@ BEGIN
         _outcome := start(_inner, false, NULL, ARRAY[false], ARRAY[_id], ARRAY[_workflow],
             ARRAY[_version], ARRAY[_queue], ARRAY[_priority], ARRAY[_incarnation], ARRAY[_input],
             ARRAY[_digest], ARRAY[_created_at], ARRAY[_ready_at], ARRAY[_deadline_at],
-            ARRAY[_while_waiting], ARRAY[_parent], ARRAY[_parent_step], ARRAY[_options]);
+            ARRAY[_while_waiting], ARRAY[_parent], ARRAY[_parent_step], ARRAY[_options],
+            ARRAY[_fairness_key]);
     ELSE
         _outcome := start_in_session(_inner, false, NULL, false, _id, _workflow, _version, _queue,
             _priority, _incarnation, _input, _digest, _created_at, _ready_at, _deadline_at,
-            _while_waiting, _parent, _parent_step, _options, _session, _on_busy);
+            _while_waiting, _parent, _parent_step, _options, _fairness_key, _session, _on_busy);
     END IF;
     IF _outcome[1] IN (0, 1) THEN
         UPDATE schedules SET last_run = _id WHERE name = _name;
@@ -1039,6 +1333,102 @@ BEGIN
         WHERE name = _name;
     END IF;
     RETURN answer(_request, ARRAY[1] || _outcome);
+END $$;
+
+-- Queues and limiters.
+
+-- Answers with how many were changed.
+CREATE OR REPLACE FUNCTION declare_queues(
+    _request uuid, _again boolean, _name text[], _concurrency integer[], _per_worker integer[],
+    _rate_count integer[], _rate_micros bigint[], _rate_burst integer[])
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _changed bigint;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    INSERT INTO queues AS q (name, concurrency, per_worker, rate_count, rate_micros, rate_burst)
+    SELECT * FROM unnest(_name, _concurrency, _per_worker, _rate_count, _rate_micros, _rate_burst)
+        AS said (name, concurrency, per_worker, rate_count, rate_micros, rate_burst)
+    ORDER BY name
+    ON CONFLICT (name) DO UPDATE SET
+        concurrency = excluded.concurrency, per_worker = excluded.per_worker,
+        rate_count = excluded.rate_count, rate_micros = excluded.rate_micros,
+        rate_burst = excluded.rate_burst
+    WHERE (q.concurrency, q.per_worker, q.rate_count, q.rate_micros, q.rate_burst)
+        IS DISTINCT FROM (excluded.concurrency, excluded.per_worker, excluded.rate_count,
+            excluded.rate_micros, excluded.rate_burst);
+    GET DIAGNOSTICS _changed = ROW_COUNT;
+    IF _changed > 0 THEN
+        PERFORM ring();  -- perhaps they allow more now
+    END IF;
+    RETURN answer(_request, ARRAY[_changed]);
+END $$;
+
+-- Answers with 0, or with 1: there is no such queue.
+CREATE OR REPLACE FUNCTION pause_queue(
+    _request uuid, _again boolean, _name text, _paused boolean) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    INSERT INTO queues AS q (name, paused)
+    SELECT _name, _paused WHERE EXISTS (SELECT 1 FROM queues WHERE name = _name)
+        OR (_paused AND (_name = 'default'
+            OR EXISTS (SELECT 1 FROM runs WHERE ended_at IS NULL AND queue = _name)))
+    ON CONFLICT (name) DO UPDATE SET paused = excluded.paused;
+    IF NOT FOUND THEN
+        RETURN ARRAY[1];
+    END IF;
+    PERFORM ring();
+    RETURN answer(_request, ARRAY[0]);
+END $$;
+
+-- Answers with when each may go. A limiter that occurs twice admits one after the other.
+CREATE OR REPLACE FUNCTION reserve(
+    _request uuid, _again boolean, _name text[], _interval bigint[], _burst integer[], _now bigint)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _one record;
+    _at bigint;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    _outcome := array_fill(0::bigint, ARRAY[cardinality(_name)]);
+    -- Rows are locked in the order of their names.
+    INSERT INTO limits (name) SELECT DISTINCT name FROM unnest(_name) name ORDER BY name
+    ON CONFLICT (name) DO NOTHING;
+    PERFORM 1 FROM limits WHERE name = ANY(_name) ORDER BY name FOR UPDATE;
+    FOR _one IN
+        SELECT * FROM unnest(_name, _interval, _burst) WITH ORDINALITY
+            AS r (name, apart, burst, place)
+        ORDER BY place
+    LOOP
+        SELECT greatest(_now, held_until, next_at - (_one.burst - 1) * _one.apart) INTO _at
+        FROM limits WHERE name = _one.name;
+        UPDATE limits SET next_at = greatest(next_at, _at) + _one.apart WHERE name = _one.name;
+        _outcome[_one.place] := _at;
+    END LOOP;
+    RETURN answer(_request, _outcome);
+END $$;
+
+CREATE OR REPLACE FUNCTION hold_off(
+    _request uuid, _again boolean, _name text, _until bigint) RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+BEGIN
+    -- To do it twice changes nothing.
+    INSERT INTO limits AS l (name, held_until) VALUES (_name, _until)
+    ON CONFLICT (name) DO UPDATE SET held_until = greatest(l.held_until, excluded.held_until);
+    RETURN ARRAY[0];
 END $$;
 
 -- Workers.
@@ -1208,7 +1598,29 @@ BEGIN
     DELETE FROM runs WHERE key = ANY(_keys);
     DELETE FROM tombstones WHERE id IN (
         SELECT id FROM tombstones WHERE expires_at <= _now ORDER BY expires_at LIMIT _limit);
+    -- Keys and limiters that would be where they are, were they not known at all.
+    DELETE FROM shares s USING shares lowest
+    WHERE s.key <> '' AND lowest.queue = s.queue AND lowest.key = '' AND s.served <= lowest.served;
+    DELETE FROM limits WHERE next_at < _ended_before AND held_until < _ended_before;
     DELETE FROM requests WHERE id IN (
         SELECT id FROM requests WHERE at < now() - interval '10 minutes' LIMIT 10000);
     RETURN coalesce(cardinality(_keys), 0);
+END $$;
+
+-- Moving.
+
+-- Refuses a write to a store that is marked. Its triggers are made with the mark and go with it. Whoever
+-- copies rows into the target of a move changes the mark inside its own transactions, where nobody else
+-- sees it.
+CREATE OR REPLACE FUNCTION refuse_moved() RETURNS trigger
+LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
+DECLARE
+    _mark moves;
+BEGIN
+    SELECT * INTO _mark FROM moves;
+    IF _mark.state = 'copying' THEN
+        RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
+    END IF;
+    RAISE EXCEPTION '%', coalesce(_mark.other, '')
+        USING ERRCODE = 'HF003', DETAIL = coalesce(_mark.state, '');
 END $$;

@@ -38,10 +38,16 @@ CREATE TABLE runs (
     fairness_key TEXT NOT NULL DEFAULT ''         -- whose share of its queue this run takes
 );
 
--- The queue, the timers and the wake-ups: what waits for mail alone is not in it.
-CREATE INDEX runs_ready ON runs (workflow, priority, ready_at, strikes)
+-- The queue, the timers and the wake-ups: what waits for mail alone is not in it. Its fourth column is
+-- a run's lane, which says how it waits its turn: '>' in front if it was claimed before; then nothing, if
+-- it has no fairness key; '-' if it has one and sleeps; '+' and the key if it is in line.
+CREATE INDEX runs_ready ON runs (
+    workflow, queue, priority,
+    CASE WHEN epoch > 0 THEN '>' ELSE '' END || CASE WHEN fairness_key = '' THEN ''
+        WHEN ready_at > updated_at THEN '-' ELSE '+' || fairness_key END,
+    ready_at, strikes)
     WHERE ready_at IS NOT NULL AND blocked = 0;
-CREATE INDEX runs_owner ON runs (owner) WHERE owner IS NOT NULL;
+CREATE INDEX runs_owner ON runs (owner, queue) WHERE owner IS NOT NULL;
 CREATE INDEX runs_session ON runs (session) WHERE session IS NOT NULL AND ended_at IS NULL;
 CREATE INDEX runs_holder ON runs (session) WHERE holds_session = 1;
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
@@ -148,10 +154,12 @@ CREATE TABLE queues (
     rate_count INTEGER,                           -- first claims per rate_micros
     rate_micros INTEGER,
     next_at INTEGER NOT NULL DEFAULT 0,           -- when the rate allows the next one
-    paused INTEGER NOT NULL DEFAULT 0
+    paused INTEGER NOT NULL DEFAULT 0,
+    rate_burst INTEGER NOT NULL DEFAULT 1         -- so many first claims may come early
 ) WITHOUT ROWID;
 
--- How often each key of a queue was served: the least served goes first.
+-- How often each key of a queue was served: the least served goes first. The row without a key says
+-- where those that have been in line all the time are by now: nobody who comes back starts below it.
 CREATE TABLE shares (
     queue TEXT NOT NULL,
     key TEXT NOT NULL,

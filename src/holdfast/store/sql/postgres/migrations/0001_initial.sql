@@ -46,10 +46,21 @@ CREATE TABLE runs (
     input bytea NOT NULL
 ) WITH (fillfactor = 70, toast_tuple_target = 512, autovacuum_vacuum_scale_factor = 0.05);
 
--- The queue, the timers and the wake-ups: what waits for mail alone is not in it.
-CREATE INDEX runs_ready ON runs (workflow, priority, ready_at, key)
+-- The queue, the timers and the wake-ups: what waits for mail alone is not in it. A run's lane says how
+-- it waits its turn: '>' in front if it was claimed before; then nothing, if it has no fairness key; '-'
+-- if it has one and sleeps; '+' and the key if it is in line.
+CREATE INDEX runs_ready ON runs (
+    workflow, queue, priority,
+    ((CASE WHEN epoch > 0 THEN '>' ELSE '' END || CASE WHEN fairness_key = '' THEN ''
+        WHEN ready_at > updated_at THEN '-' ELSE '+' || fairness_key END) COLLATE "C"),
+    ready_at, key)
     WHERE ready_at IS NOT NULL AND NOT blocked;
-CREATE INDEX runs_owner ON runs (owner) WHERE owner IS NOT NULL;
+CREATE VIEW ready AS
+    SELECT key, workflow, queue, priority, ready_at, strikes, session, (
+        CASE WHEN epoch > 0 THEN '>' ELSE '' END || CASE WHEN fairness_key = '' THEN ''
+        WHEN ready_at > updated_at THEN '-' ELSE '+' || fairness_key END) COLLATE "C" AS lane
+    FROM runs WHERE ready_at IS NOT NULL AND NOT blocked;
+CREATE INDEX runs_owner ON runs (owner, queue) WHERE owner IS NOT NULL;
 CREATE INDEX runs_session ON runs (session, key) WHERE session IS NOT NULL AND ended_at IS NULL;
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX runs_open ON runs (key) WHERE ended_at IS NULL;
@@ -161,10 +172,12 @@ CREATE TABLE queues (
     rate_count integer,                           -- first claims per rate_micros
     rate_micros bigint,
     next_at bigint NOT NULL DEFAULT 0,           -- when the rate allows the next one
-    paused boolean NOT NULL DEFAULT false
+    paused boolean NOT NULL DEFAULT false,
+    rate_burst integer NOT NULL DEFAULT 1        -- so many first claims may come early
 );
 
--- How often each key of a queue was served: the least served goes first.
+-- How often each key of a queue was served: the least served goes first. The row without a key says
+-- where those that have been in line all the time are by now: nobody who comes back starts below it.
 CREATE TABLE shares (
     queue text NOT NULL,
     key text NOT NULL,

@@ -71,12 +71,8 @@ SELECT run, name, key, kind, type, prompt, created_at, resolved FROM "{schema}".
 WHERE run = $1 ORDER BY created_at, name;
 
 -- name: next_ready
--- When the next run of these workflows can be claimed.
-SELECT min((
-    SELECT min(r.ready_at) FROM "{schema}".runs r
-    WHERE r.workflow = lanes.workflow AND r.priority = lanes.priority
-      AND r.ready_at IS NOT NULL AND NOT r.blocked AND r.strikes < $2))
-FROM "{schema}".ready_lanes($1::text[]) lanes;
+-- When a worker can claim the next run of these workflows.
+SELECT "{schema}".next_ready($1::text[], $2, $3);
 
 -- name: who_owns
 -- Whom to name when an append is refused.

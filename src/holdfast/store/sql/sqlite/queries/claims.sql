@@ -1,41 +1,138 @@
 -- Who may be claimed, and whose turn it is in a session.
 
--- name: READY_LANES
--- Every (workflow, priority) with claimable runs, found by jumping through the index: however many
--- runs wait in a lane, it is one step.
-WITH RECURSIVE lanes (workflow, priority) AS (
-    SELECT served.value, (
-        SELECT max(priority) FROM runs
-        WHERE workflow = served.value AND ready_at IS NOT NULL AND blocked = 0)
-    FROM json_each(:workflows) served
+-- name: RUN_LANE
+-- How a run waits its turn; see runs_ready in schema.sql, whose column this is.
+CASE WHEN epoch > 0 THEN '>' ELSE '' END || CASE WHEN fairness_key = '' THEN ''
+    WHEN ready_at > updated_at THEN '-' ELSE '+' || fairness_key END
+
+-- name: READY_HEADS
+-- Every (workflow, queue, priority) with runs that can be claimed some time, found by jumping through
+-- the index: however many runs wait there, it is one step.
+WITH RECURSIVE heads (workflow, queue, priority) AS (
+    SELECT first.workflow, first.queue, first.priority
+    FROM json_each(:workflows) served CROSS JOIN runs first ON first.key = (
+        SELECT key FROM runs
+        WHERE workflow = served.value AND ready_at IS NOT NULL AND blocked = 0
+        ORDER BY queue, priority LIMIT 1)
     UNION ALL
-    SELECT lanes.workflow, (
-        SELECT max(priority) FROM runs
-        WHERE workflow = lanes.workflow AND ready_at IS NOT NULL AND blocked = 0
-          AND priority < lanes.priority)
-    FROM lanes WHERE lanes.priority IS NOT NULL
+    SELECT other.workflow, other.queue, other.priority
+    FROM heads CROSS JOIN runs other ON other.key = (
+        SELECT key FROM runs
+        WHERE workflow = heads.workflow AND ready_at IS NOT NULL AND blocked = 0
+          AND (queue, priority) > (heads.queue, heads.priority)
+        ORDER BY queue, priority LIMIT 1)
 )
 
+-- name: ready_heads
+-- Where to look for runs that can be claimed, and whether there are any with fairness keys, in line or
+-- to be put there.
+READY_HEADS
+SELECT workflow, queue, priority,
+    EXISTS (
+        SELECT 1 FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE > '+' AND RUN_LANE < ',')
+    OR EXISTS (
+        SELECT 1 FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE > '>+' AND RUN_LANE < '>,'),
+    EXISTS (
+        SELECT 1 FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at <= :now AND blocked = 0 AND RUN_LANE IN ('-', '>-'))
+FROM heads;
+
+-- name: put_in_line
+-- Runs with fairness keys that have slept until now take their places in line.
+UPDATE runs SET updated_at = :now WHERE key IN (
+    SELECT key FROM runs
+    WHERE workflow = :workflow AND queue = :queue AND priority = :priority
+      AND ready_at <= :now AND blocked = 0 AND RUN_LANE IN ('-', '>-')
+    ORDER BY ready_at LIMIT :limit);
+
+-- name: keyed_lanes
+-- The fairness keys in line, from a certain one on, and how often each was served.
+WITH RECURSIVE lanes (lane) AS (
+    SELECT (SELECT min(RUN_LANE) FROM runs
+        WHERE workflow = :workflow AND queue = :queue AND priority = :priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE >= :from AND RUN_LANE < :until)
+    UNION ALL
+    SELECT (SELECT min(RUN_LANE) FROM runs
+        WHERE workflow = :workflow AND queue = :queue AND priority = :priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE > lanes.lane AND RUN_LANE < :until)
+    FROM lanes WHERE lanes.lane IS NOT NULL
+    LIMIT :limit + 1
+)
+SELECT substr(lane, :prefix + 1), (
+    SELECT served FROM shares WHERE queue = :queue AND key = substr(lane, :prefix + 1))
+FROM lanes WHERE lane IS NOT NULL LIMIT :limit;
+
 -- name: claimable
--- The first few runs that are due: the best of each lane, then the best of those.
-READY_LANES
-SELECT RUN_COLUMNS, (SELECT max(j.seq) FROM journal j WHERE j.run = r.key)
-FROM lanes CROSS JOIN runs r ON r.key IN (
-    SELECT due.key FROM runs due
-    WHERE due.workflow = lanes.workflow AND due.priority = lanes.priority
-      AND due.ready_at <= :now AND due.blocked = 0 AND due.strikes < :strikes
-    ORDER BY due.ready_at LIMIT :limit)
-ORDER BY r.priority DESC, r.ready_at, r.key
-LIMIT :limit;
+-- The first few runs of some lanes that are due, each with the number of its lane.
+SELECT RUN_COLUMNS, (SELECT max(j.seq) FROM journal j WHERE j.run = r.key), lanes.key
+FROM json_each(:lanes) lanes CROSS JOIN runs r ON r.key IN (
+    SELECT key FROM (
+        SELECT key FROM runs
+        WHERE workflow = json_extract(lanes.value, '$[0]')
+          AND queue = json_extract(lanes.value, '$[1]') AND priority = :priority
+          AND RUN_LANE = json_extract(lanes.value, '$[2]')
+          AND ready_at <= :now AND blocked = 0 AND strikes < :strikes
+        ORDER BY ready_at LIMIT :limit)
+    UNION ALL
+    SELECT key FROM (
+        SELECT key FROM runs
+        WHERE workflow = json_extract(lanes.value, '$[0]')
+          AND queue = json_extract(lanes.value, '$[1]') AND priority = :priority
+          AND RUN_LANE = json_extract(lanes.value, '$[3]')
+          AND ready_at <= :now AND blocked = 0 AND strikes < :strikes
+        ORDER BY ready_at LIMIT :limit))
+ORDER BY r.ready_at, r.key;
 
 -- name: next_ready
--- When the next run of these workflows can be claimed.
-READY_LANES
-SELECT min((
-    SELECT min(ready_at) FROM runs
-    WHERE workflow = lanes.workflow AND priority = lanes.priority
-      AND ready_at IS NOT NULL AND blocked = 0 AND strikes < :strikes))
-FROM lanes;
+-- When the next run can be claimed in each place, if its queue allows it: a new one, or one that was
+-- claimed before. Those in line with a fairness key are due; which of them is the first does not matter.
+READY_HEADS
+SELECT queue,
+    min((SELECT min(ready_at) FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE = '' AND strikes < :strikes)),
+    min((SELECT min(ready_at) FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE = '-' AND strikes < :strikes)),
+    min((SELECT ready_at FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE > '+' AND RUN_LANE < ','
+          AND strikes < :strikes LIMIT 1)),
+    min((SELECT min(ready_at) FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE = '>' AND strikes < :strikes)),
+    min((SELECT min(ready_at) FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE = '>-' AND strikes < :strikes)),
+    min((SELECT ready_at FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority = heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE > '>+' AND RUN_LANE < '>,'
+          AND strikes < :strikes LIMIT 1))
+FROM heads GROUP BY queue;
+
+-- name: is_behind
+-- Whether a new run of this workflow, queue and priority has others ahead of it; and the next higher
+-- priority, where the same is to be asked.
+SELECT EXISTS (
+        SELECT 1 FROM runs
+        WHERE workflow = :workflow AND queue = :queue AND priority = :priority
+          AND ready_at <= :now AND blocked = 0 AND RUN_LANE IN ('', '-', '>', '>-'))
+    OR EXISTS (
+        SELECT 1 FROM runs
+        WHERE workflow = :workflow AND queue = :queue AND priority = :priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE > '+' AND RUN_LANE < ',')
+    OR EXISTS (
+        SELECT 1 FROM runs
+        WHERE workflow = :workflow AND queue = :queue AND priority = :priority
+          AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE > '>+' AND RUN_LANE < '>,'),
+    (SELECT min(priority) FROM runs
+        WHERE workflow = :workflow AND queue = :queue AND priority > :priority
+          AND ready_at IS NOT NULL AND blocked = 0);
 
 -- name: take
 -- Makes a worker the owner of a run.

@@ -5,7 +5,7 @@
     r.key, r.id, r.workflow, r.version, r.queue, r.priority, r.status, r.epoch, r.owner,
     r.incarnation, r.generation, r.input, r.digest, r.output, r.created_at, r.updated_at,
     r.ended_at, r.ready_at, r.deadline_at, r.session, r.while_waiting, r.parent, r.parent_step,
-    r.options, r.strikes, r.resumes, r.reason
+    r.options, r.strikes, r.resumes, r.reason, r.fairness_key
 
 -- name: ENTRY_COLUMNS
 -- The columns of an Entry, in the order of its fields.
@@ -38,10 +38,10 @@ SELECT id, status, owner, epoch FROM runs WHERE key = ?;
 INSERT INTO runs (
     id, workflow, version, queue, priority, status, epoch, owner, incarnation, input, digest,
     created_at, updated_at, ready_at, deadline_at, session, while_waiting, parent, parent_step,
-    parent_generation, options, blocked, holds_session
+    parent_generation, options, blocked, holds_session, fairness_key
 ) VALUES (
     ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-    (SELECT generation FROM runs WHERE key = ?), ?, ?, ?
+    (SELECT generation FROM runs WHERE key = ?), ?, ?, ?, ?
 );
 
 -- name: find_join
@@ -57,8 +57,10 @@ INSERT INTO joins (id, run, digest) VALUES (?, ?, ?);
 SELECT session, parent, parent_step, parent_generation FROM runs WHERE key = ?;
 
 -- name: turn_of
--- What a run that suspends may leave behind: its session's slot, and strikes.
-SELECT session, strikes FROM runs WHERE key = ?;
+-- What a run that suspends may leave behind: its session's slot, strikes, and a place in its queue.
+SELECT session, strikes,
+    EXISTS (SELECT 1 FROM queues WHERE name = runs.queue AND concurrency IS NOT NULL)
+FROM runs WHERE key = ?;
 
 -- name: forgive
 -- A run that got further is no suspect any more.

@@ -1,0 +1,77 @@
+"""Whose turn it is among the runs of one priority.
+
+A lane is what must not starve another one: a workflow in a queue and, inside of a queue, a fairness
+key. Lanes take turns. Those with a key are served by their count, the least served first: a key
+that is new, or was away, starts where those that were there all the time are by now. Lanes
+without a key take their turns among them by chance, so that nothing has to be written for them.
+
+Names of keys are kept with a hash in front: where there are more of them than a claim looks at, it
+begins at a random place, and any name is as likely to be there as any other.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+LANES_MAX = 1000
+"""So many keys of a queue are looked at by one claim."""
+HASHES = 0x10000
+
+
+def stored_key(fairness_key: str) -> str:
+    if not fairness_key:
+        return ""
+    return f"{zlib.crc32(fairness_key.encode('utf-8', 'surrogatepass')) % HASHES:04x}{fairness_key}"
+
+
+def shown_key(stored: str) -> str:
+    return stored[4:]
+
+
+def random_start() -> str:
+    return f"{random.randrange(HASHES):04x}"
+
+
+@dataclass(slots=True)
+class Lane(Generic[T]):
+    workflow: str
+    queue: str
+    key: str = ""  # as it is stored
+    served: int = 0  # where it stands among the keys of its queue
+    place: float = field(default_factory=random.random)  # among those that stand equal
+    due: list[T] = field(default_factory=list)
+
+
+class Line(Generic[T]):
+    """The lanes of one priority, and in which order their runs go."""
+
+    def __init__(self, lanes: list[Lane[T]]) -> None:
+        self.lanes = lanes
+        self._lowest: dict[str, int] = {}
+        for lane in lanes:
+            if lane.key:
+                lowest = self._lowest.get(lane.queue, lane.served)
+                self._lowest[lane.queue] = min(lane.served, lowest)
+
+    def _tag(self, lane: Lane[T], nth: int) -> tuple[int, float]:
+        ahead = lane.served - self._lowest[lane.queue] if lane.key else 0
+        return ahead + nth, lane.place
+
+    def first(self, count: int) -> list[Lane[T]]:
+        """The lanes that would be served if each had a run."""
+        return sorted(self.lanes, key=lambda lane: self._tag(lane, 0))[:count]
+
+    def in_turn(self) -> list[tuple[Lane[T], T]]:
+        """What is due in the lanes, one of each in turn."""
+        found = [
+            (self._tag(lane, nth), lane, run)
+            for lane in self.lanes
+            for nth, run in enumerate(lane.due)
+        ]
+        found.sort(key=lambda one: one[0])
+        return [(lane, run) for _, lane, run in found]
