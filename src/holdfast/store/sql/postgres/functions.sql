@@ -1433,12 +1433,15 @@ END $$;
 
 -- Workers.
 
--- Names this server's present life: it changes with a restart and with a failover. Locks of an
--- earlier life are gone, whoever held them.
+-- Names this server's present life: it changes with a restart and with a failover, and when the death of
+-- one of its processes makes it cut off all others (the statistics begin anew then). Locks of an earlier
+-- life are gone, whoever held them.
 CREATE OR REPLACE FUNCTION server_life() RETURNS text
 LANGUAGE sql STABLE AS $$
     SELECT left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' '
-        || to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS');
+        || to_char(pg_postmaster_start_time() AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS') || ' '
+        || coalesce(to_char(stats_reset AT TIME ZONE 'UTC', 'YYYYMMDDHH24MISSUS'), '')
+    FROM pg_stat_bgwriter;
 $$;
 
 CREATE OR REPLACE FUNCTION notice_server() RETURNS void
