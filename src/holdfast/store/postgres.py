@@ -244,9 +244,9 @@ class PostgresStore(Queues, Schedules):
     async def register(self, worker: WorkerRow) -> Leasekeeper:
         worker.host, worker.pid, worker.process_started = host.this_process()
         side = self._sidekick()
-        # The locks come first: whoever sees the row may look at them at once.
-        await side.hold(worker.id, HOLD_SECONDS)
         try:
+            # The locks come first: whoever sees the row may look at them at once.
+            await side.hold(worker.id, HOLD_SECONDS)
             await self._link.read(
                 f'SELECT "{self.address.schema}".register($1, $2, $3, $4, $5, $6, $7)',
                 worker.id,
@@ -288,9 +288,9 @@ class PostgresStore(Queues, Schedules):
         def stop() -> None:
             nonlocal stopped
             stopped = True
-            side.soon(side.watch.remove, worker.id)
+            side.soon(side.watch.remove, worker.id, died)
 
-        side.soon(side.watch.add, worker.id, died)
+        side.soon(side.watch_over, worker.id, died)
         return stop
 
     async def reap(self, worker: WorkerId, now: Micros, *, dead: bool) -> Reaped | None:
@@ -363,8 +363,7 @@ class Keeper:
 
     def renew(self) -> bool:
         id, seconds = self._worker.id, self._worker.lease_seconds / 3
-        locked = id in self._side.first.held and id in self._side.second.held
-        return bool(self._side.fetchval(seconds, self._renew, id, locked))
+        return self._side.renew(id, seconds, self._renew)
 
     def hand_back(self, note: str) -> int:
         return int(self._side.fetchval(HOLD_SECONDS, self._hand_back, self._worker.id, note))

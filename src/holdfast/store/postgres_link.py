@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from holdfast.errors import NotOpen, StoreError, StoreUnavailable
+from holdfast.errors import NotOpen, StoreUnavailable, Unsupported
 from holdfast.store import postgres_errors as errors
 from holdfast.store.postgres_servers import Connection, Servers, close, cut_after
 
@@ -87,7 +87,7 @@ class Link:
                 f"The store {self.address.shown} is not open: `await store.open()` first."
             )
         if os.getpid() != self._pid:
-            raise StoreError(
+            raise Unsupported(
                 f"The store {self.address.shown} was opened by process {self._pid}, and this is a "
                 "forked child of it. Open a store of its own in each process, after the fork."
             )

@@ -7,7 +7,7 @@ A thread with a loop of its own keeps a few sessions that go to the server direc
   The second one also listens for notifications, the first one carries the renewals.
 - One watch, which waits for the lock of the next worker in the ring of all. To wait on a lifeline
   would deadlock a ring of two. A wait that never ends would stop VACUUM everywhere, so it is taken
-  up anew every few seconds.
+  up anew every few seconds; a lease that has run out is noticed then.
 
 A session that is lost is opened again for as long as it takes.
 """
@@ -22,8 +22,6 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import asyncpg
-
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.store import postgres_errors as errors
 from holdfast.store.postgres_servers import Connection, Servers, close, cut_after
@@ -33,9 +31,11 @@ log = logging.getLogger("holdfast")
 
 T = TypeVar("T")
 
-WATCH_SECONDS = 3
-"""How long one wait for a death may hold back VACUUM."""
+WATCH_SECONDS_MAX = 10.0
+"""The server answers a watch within three seconds, or is out of reach."""
+LOCK_SECONDS_MAX = 6.0
 DOUBT_SECONDS = 0.2
+FREE, DEAD, OVERDUE = 1, 2, 3  # what the function `watch` says of a worker
 NAP_SECONDS_MAX = 2.0
 CLOSE_SECONDS = 3.0
 
@@ -43,11 +43,17 @@ CLOSE_SECONDS = 3.0
 class Lifeline:
     """A session that holds locks for as long as it lives, and is replaced when it does not."""
 
-    def __init__(self, servers: Servers, which: int, on_notify: Callable[[], None] | None) -> None:
+    def __init__(
+        self,
+        servers: Servers,
+        which: int,
+        on_notify: Callable[[], None] | None,
+        on_loss: Callable[[set[WorkerId]], None],
+    ) -> None:
         self._servers = servers
         self._address = address = servers.address
-        self._which = which
         self._on_notify = on_notify
+        self._on_loss = on_loss
         self._key = f'"{address.schema}".liveness_key($1, {which})'
         self._connection: Connection | None = None
         self._using = asyncio.Lock()
@@ -65,6 +71,8 @@ class Lifeline:
                 await self._lost.wait()
             except (*errors.DRIVER_ERRORS, StoreError) as error:
                 log.warning("a session with the store is lost, trying again: %s", error)
+            except Exception:
+                log.exception("a session with the store is lost, trying again")
             finally:
                 await self._drop()
             await asyncio.sleep(nap * random.uniform(0.5, 1.5))
@@ -85,7 +93,7 @@ class Lifeline:
         self._up.set()
 
     async def _lock(self, connection: Connection, worker: WorkerId) -> None:
-        cut = cut_after(connection, WATCH_SECONDS * 2)
+        cut = cut_after(connection, LOCK_SECONDS_MAX)
         try:
             # Whoever watches may have it for a moment.
             await connection.fetchval(f"SELECT pg_advisory_lock({self._key})", worker)
@@ -95,17 +103,19 @@ class Lifeline:
 
     async def _drop(self) -> None:
         self._up.clear()
-        self.held.clear()
+        held, self.held = self.held, set()
+        self._on_loss(held)
         connection, self._connection = self._connection, None
         if connection is not None:
             await close(connection)
 
     async def hold(self, worker: WorkerId) -> None:
         self.wanted.add(worker)
-        await self._up.wait()
-        async with self._using:
-            if worker not in self.held and self._connection is not None:
-                await self._lock(self._connection, worker)
+        while worker not in self.held:  # the session may be lost again before it is locked
+            await self._up.wait()
+            async with self._using:
+                if worker not in self.held and self._connection is not None:
+                    await self._lock(self._connection, worker)
 
     async def release(self, worker: WorkerId) -> None:
         self.wanted.discard(worker)
@@ -138,24 +148,28 @@ class Watch:
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._schema = f'"{servers.address.schema}"'
-        self._watched: dict[WorkerId, Callable[[], None]] = {}
+        self._watched: dict[WorkerId, list[Callable[[], None]]] = {}
         self._changed = asyncio.Event()
         self._which = 1
         self.own: set[WorkerId] = set()
 
     def add(self, worker: WorkerId, callback: Callable[[], None]) -> None:
-        self._watched[worker] = callback
+        self._watched.setdefault(worker, []).append(callback)
         self._changed.set()
 
-    def remove(self, worker: WorkerId) -> None:
-        if self._watched.pop(worker, None) is not None:
-            self._changed.set()
+    def remove(self, worker: WorkerId, callback: Callable[[], None]) -> None:
+        callbacks = self._watched.get(worker, [])
+        if callback in callbacks:
+            callbacks.remove(callback)
+            if not callbacks:
+                del self._watched[worker]
+                self._changed.set()
 
     def _successor(self) -> WorkerId | None:
         others = sorted(set(self._watched) - self.own)
-        if not others or not self.own:
+        if not others:
             return None
-        mine = min(self.own)
+        mine = min(self.own, default="")
         return next((other for other in others if other > mine), others[0])
 
     async def keep(self) -> None:
@@ -170,12 +184,10 @@ class Watch:
                     continue
                 try:
                     if connection is None or connection.is_closed():
-                        connection = await self._servers.connect(
-                            direct=True, lock_timeout=f"{WATCH_SECONDS}s"
-                        )
+                        connection = await self._servers.connect(direct=True)
                     await self._watch(connection, worker)
                     nap = 0.05
-                except (*errors.DRIVER_ERRORS, StoreError) as error:
+                except Exception as error:
                     log.debug("the watch over worker %s was interrupted: %s", worker, error)
                     if connection is not None:
                         connection.terminate()
@@ -186,34 +198,29 @@ class Watch:
                 await close(connection)
 
     async def _watch(self, connection: Connection, worker: WorkerId) -> None:
-        key = f"{self._schema}.liveness_key($1, {self._which})"
-        locking = asyncio.ensure_future(
-            connection.fetchval(f"SELECT pg_advisory_lock({key})", worker)
-        )
+        sql = f"SELECT {self._schema}.watch($1, $2)"
+        watching = asyncio.ensure_future(connection.fetchval(sql, worker, self._which))
         changed = asyncio.ensure_future(self._changed.wait())
+        cut = cut_after(connection, WATCH_SECONDS_MAX)
         try:
-            await asyncio.wait({locking, changed}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({watching, changed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            cut.cancel()
             changed.cancel()
-            if not locking.done():
+            if not watching.done():
                 # The ring has changed: somebody else may be the next.
-                locking.cancel()
-                await asyncio.wait({locking})
-        if locking.cancelled():
+                watching.cancel()
+                await asyncio.wait({watching})
+        if watching.cancelled():
             return
-        try:
-            locking.result()
-        except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError):
-            return
-        await connection.fetchval(f"SELECT pg_advisory_unlock({key})", worker)
-        if await connection.fetchval(f"SELECT {self._schema}.is_dead($1)", worker):
-            callback = self._watched.pop(worker, None)
-            if callback is not None:
+        found = watching.result()
+        if found in (DEAD, OVERDUE):
+            for callback in self._watched.pop(worker, []):
                 callback()
-            return
-        # It lives, and lost one connection; or the server is new and has seen none of its locks.
-        self._which = 3 - self._which
-        await asyncio.sleep(DOUBT_SECONDS * random.uniform(0.5, 1.5))
+        elif found == FREE:
+            # It lives, and lost one connection; or the server is new and knows none of its locks.
+            self._which = 3 - self._which
+            await asyncio.sleep(DOUBT_SECONDS * random.uniform(0.5, 1.5))
 
 
 class Side:
@@ -228,14 +235,16 @@ class Side:
         self._on_notify = on_notify
         self._listening = False
         self._living = False
+        self._watching = False
+        self._doubted: set[WorkerId] = set()  # who lost both lines, and may have been reaped
         self._thread = threading.Thread(target=self._main, name="holdfast-postgres", daemon=True)
         self._thread.start()
         self._ready.wait()
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self.first = Lifeline(self._servers, 1, None)
-        self.second = Lifeline(self._servers, 2, self._on_notify)
+        self.first = Lifeline(self._servers, 1, None, self._lost)
+        self.second = Lifeline(self._servers, 2, self._on_notify, self._lost)
         self.watch = Watch(self._servers)
         self._ready.set()
         try:
@@ -270,6 +279,13 @@ class Side:
             self._listening = True
             self.soon(self._keep, self.second)
 
+    def watch_over(self, worker: WorkerId, callback: Callable[[], None]) -> None:
+        """On the side's own thread: calls back, once, when the worker is gone."""
+        if not self._watching:
+            self._watching = True
+            self._keep(self.watch)
+        self.watch.add(worker, callback)
+
     def _keep(self, what: Lifeline | Watch) -> None:
         self._tasks.append(self._loop.create_task(what.keep()))
 
@@ -277,7 +293,6 @@ class Side:
         if not self._living:
             self._living = True
             self._keep(self.first)
-            self._keep(self.watch)
         self.watch.own.add(worker)
         await asyncio.gather(self.first.hold(worker), self.second.hold(worker))
 
@@ -295,16 +310,36 @@ class Side:
 
     async def _die(self, worker: WorkerId) -> None:
         self.watch.own.discard(worker)
+        self._doubted.discard(worker)
         await asyncio.gather(self.first.release(worker), self.second.release(worker))
 
     def is_held(self, worker: WorkerId) -> bool:
-        """False: others may take this worker for dead right now."""
-        return worker in self.first.held or worker in self.second.held
+        """False: others may take this worker for dead right now, or have done so."""
+        held = worker in self.first.held or worker in self.second.held
+        return held and worker not in self._doubted
+
+    def _lost(self, held: set[WorkerId]) -> None:
+        self._doubted |= held - self.first.held - self.second.held
+
+    def renew(self, worker: WorkerId, seconds: float, sql: str) -> bool:
+        """Asks the server to renew a lease; says whether the worker is still on its list."""
+
+        async def renewed() -> bool:
+            locked = worker in self.first.held and worker in self.second.held
+            if not await self._line.fetchval(seconds, sql, worker, locked):
+                return False
+            self._doubted.discard(worker)
+            return True
+
+        return self.call(renewed(), seconds + 1)
+
+    @property
+    def _line(self) -> Lifeline:
+        return self.first if self.first.is_up else self.second
 
     def fetchval(self, seconds: float, sql: str, *values: object) -> Any:
         """Asks the server over a lifeline."""
-        line = self.first if self.first.is_up else self.second
-        return self.call(line.fetchval(seconds, sql, *values), seconds + 1)
+        return self.call(self._line.fetchval(seconds, sql, *values), seconds + 1)
 
     def close(self) -> None:
         async def stop() -> None:

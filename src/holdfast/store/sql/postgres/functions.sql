@@ -1457,13 +1457,14 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
 $$;
 
 -- Whether a worker's death is certain: it held its locks on this very server, and neither is held now.
+-- Its own are exclusive; those who watch it share theirs, and are no sign of its life.
 CREATE OR REPLACE FUNCTION is_dead(_worker text) RETURNS boolean
 LANGUAGE sql SET search_path FROM CURRENT AS $$
     SELECT EXISTS (
         SELECT 1 FROM workers WHERE id = _worker AND server = server_life()
     ) AND NOT EXISTS (
         SELECT 1 FROM pg_locks
-        WHERE locktype = 'advisory' AND granted AND objsubid = 1
+        WHERE locktype = 'advisory' AND granted AND mode = 'ExclusiveLock' AND objsubid = 1
           AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
           AND (classid::bigint << 32 | objid::bigint)
             IN (liveness_key(_worker, 1), liveness_key(_worker, 2)));
@@ -1478,6 +1479,30 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
         - clock_timestamp())::double precision
     FROM holdfast h;
 $$;
+
+-- Waits until one of a worker's locks is free, but for three seconds at most: whoever waits keeps VACUUM
+-- from removing rows, in the whole database. Answers with what is known then: 0 it lives, 1 it lives or
+-- nobody can tell, and this lock is free, 2 it is dead, 3 its lease has run out.
+--
+-- The lock is shared and ends with this statement: whoever is stopped while it watches keeps it from nobody.
+CREATE OR REPLACE FUNCTION watch(_worker text, _which integer) RETURNS integer
+LANGUAGE plpgsql SET search_path FROM CURRENT SET lock_timeout = '3s' AS $$
+DECLARE
+    _free boolean := true;
+BEGIN
+    BEGIN
+        PERFORM pg_advisory_xact_lock_shared(liveness_key(_worker, _which));
+    EXCEPTION WHEN lock_not_available THEN
+        _free := false;
+    END;
+    PERFORM notice_server();
+    IF _free AND is_dead(_worker) THEN
+        RETURN 2;
+    ELSIF EXISTS (SELECT 1 FROM workers w WHERE id = _worker AND lease_left(w) <= 0) THEN
+        RETURN 3;
+    END IF;
+    RETURN _free::integer;
+END $$;
 
 CREATE OR REPLACE FUNCTION register(
     _id text, _host text, _pid integer, _process_started text, _started_at bigint,
