@@ -116,6 +116,7 @@ class Holdfast(Scheduling):
             if self._has_worker if worker is None else worker:
                 parts.worker = Worker(store, self.workflows, parts.clock, self._worker_options)
                 parts.worker.on_settled = parts.results.settled_here
+                parts.results.is_here = parts.worker.executes
                 await parts.worker.open()
             else:
                 parts.committer = Committer(store, lambda run: None)

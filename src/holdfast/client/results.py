@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from holdfast.errors import NotOpen, StoreError, UnknownRun
 from holdfast.store.base import Store
@@ -18,7 +18,6 @@ from holdfast.types import ENDED, RunId, RunRow, Status
 
 log = logging.getLogger("holdfast")
 
-POLL_SECONDS = 1.0
 LOOK_SECONDS_EACH = 20e-6
 SETTLED = ENDED | {Status.PARKED, Status.QUARANTINED}
 
@@ -31,6 +30,8 @@ class Results:
         self._unlisten = store.listen(self._bell.set)
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        # Whether a run is executed in this process, so that its end will be told here.
+        self.is_here: Callable[[RunId], bool] = lambda run: False
 
     def close(self) -> None:
         self._closed = True
@@ -51,6 +52,9 @@ class Results:
         waiting = self._waiting.setdefault(run, set())
         waiting.add(future)
         try:
+            if self.is_here(run):
+                self._watch_from_now_on()  # it may leave without an end, and end elsewhere
+                return await future
             # We are on the list before the first look, so that an end which comes while we look is
             # told to us; one that came before is what we see.
             found = await self._store.get(run)
@@ -78,7 +82,7 @@ class Results:
 
     async def _watch(self) -> None:
         while True:
-            nap = POLL_SECONDS * (0.75 + random.random() / 2)
+            nap = self._store.poll_seconds / 2 * (0.75 + random.random() / 2)
             poll = asyncio.get_running_loop().call_later(nap, self._bell.set)
             await self._bell.wait()
             poll.cancel()
@@ -95,7 +99,8 @@ class Results:
 
     async def _look(self) -> None:
         # Who comes during the look has looked later: what it finds may be old news by then.
-        asking = {run: list(futures) for run, futures in self._waiting.items()}
+        waiting = self._waiting.items()
+        asking = {run: list(futures) for run, futures in waiting if not self.is_here(run)}
         if asking:
             for row in await self._store.settled(list(asking)):
                 _tell(asking.get(row.id, ()), row)

@@ -16,6 +16,8 @@ from holdfast.store.base import Append, Appended, Operation, Outcome, Refused, S
 from holdfast.store.postgres_link import Link
 from holdfast.store.postgres_values import (
     append_values,
+    entry_values,
+    is_plain,
     refuse_gaps,
     row_of,
     run_values,
@@ -91,7 +93,12 @@ class Committing:
                 refuse_gaps(append)
         except ValueError as error:
             raise StoreError(str(error)) from error
-        answer = await self._write("append", request, *append_values(appends))
+        first = appends[0]
+        if len(appends) == 1 and is_plain(first):
+            values = entry_values(first, first.entries[0])
+            answer = await self._write("append_one", request, *values)
+        else:
+            answer = await self._write("append", request, *append_values(appends))
         outcomes: list[Outcome] = []
         for append, code in zip(appends, answer, strict=True):
             if code == 0:

@@ -39,6 +39,7 @@ class Link:
         self._idle: list[Connection] = []
         self._slots: asyncio.Semaphore | None = None
         self._pid = os.getpid()
+        self._calls: dict[str, str] = {}
         self._prefix = f'SELECT "{self.address.schema}".'
 
     async def open(self) -> None:
@@ -72,8 +73,10 @@ class Link:
         id: of the request; `again` if the caller has sent it before and got no answer.
         """
         id = id or uuid.uuid4()
-        marks = ", ".join(f"${n}" for n in range(1, len(values) + 3))
-        sql = f"{self._prefix}{function}({marks})"
+        sql = self._calls.get(function)
+        if sql is None:
+            marks = ", ".join(f"${n}" for n in range(1, len(values) + 3))
+            sql = self._calls[function] = f"{self._prefix}{function}({marks})"
 
         async def send(connection: Connection, repeated: bool) -> list[int]:
             answer = await connection.fetchval(sql, id, again or repeated, *values)

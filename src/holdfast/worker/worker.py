@@ -26,7 +26,7 @@ from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
-from holdfast.types import HALTED, Entry, NewRun, RunKey, RunRow
+from holdfast.types import HALTED, Entry, NewRun, RunId, RunKey, RunRow
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.reaper import Reaper
 from holdfast.worker.resumed import first_entry, say_resumed
@@ -58,6 +58,7 @@ class Worker:
         self.options = options
         self.id = new_id()
         self.runs: dict[RunKey, Execution] = {}
+        self._ids: set[RunId] = set()  # of the same
         self.settings = Settings(
             to_micros(options.memory_wait), to_micros(options.unsure_wait), options.on_step
         )
@@ -162,6 +163,9 @@ class Worker:
     def _busy(self, run: Execution) -> bool:
         return run.executing > 0 or not run.journal.durable
 
+    def executes(self, run: RunId) -> bool:
+        return run in self._ids
+
     # What runs ask of their host
 
     def mark(self, run: Execution) -> None:
@@ -176,6 +180,7 @@ class Worker:
         # A run that suspended may have been claimed again before this was told: that one stays.
         if self.runs.get(run.row.key) is run:
             del self.runs[run.row.key]
+            self._ids.discard(run.row.id)
             self._report(run)
             self._left.set()
             self._bell.set()
@@ -317,6 +322,7 @@ class Worker:
             return  # it was claimed a moment too late; leaving the store hands it back
         run = Execution(row, entries, self._workflows[row.workflow], self)
         self.runs[row.key] = run
+        self._ids.add(row.id)
         if run.session is not None:
             try:
                 await run.session.read(self.store)

@@ -1634,21 +1634,3 @@ BEGIN
         SELECT id FROM requests WHERE at < now() - interval '10 minutes' LIMIT 10000);
     RETURN coalesce(cardinality(_keys), 0);
 END $$;
-
--- Moving.
-
--- Refuses a write to a store that is marked. Its triggers are made with the mark and go with it. Whoever
--- copies rows into the target of a move changes the mark inside its own transactions, where nobody else
--- sees it.
-CREATE OR REPLACE FUNCTION refuse_moved() RETURNS trigger
-LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
-DECLARE
-    _mark moves;
-BEGIN
-    SELECT * INTO _mark FROM moves;
-    IF _mark.state = 'copying' THEN
-        RETURN CASE WHEN TG_OP = 'DELETE' THEN OLD ELSE NEW END;
-    END IF;
-    RAISE EXCEPTION '%', coalesce(_mark.other, '')
-        USING ERRCODE = 'HF003', DETAIL = coalesce(_mark.state, '');
-END $$;
