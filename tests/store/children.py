@@ -1,4 +1,4 @@
-"""Processes for tests to start and kill: `python children.py <what> <database> …`.
+"""Processes for tests to start and kill: `python children.py <what> <store> …`.
 
 Each says on a line of its own when it has got somewhere, so that nobody has to sleep.
 """
@@ -13,10 +13,12 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 from holdfast.errors import StoreError
-from holdfast.store.base import Start, Started
+from holdfast.store import open_store
+from holdfast.store.base import Start, Started, Store
 from holdfast.store.sqlite import SQLiteStore
 from holdfast.testing.conformance.given import (
     NOW,
@@ -35,8 +37,8 @@ def say(*words: object) -> None:
     print(*words, flush=True)
 
 
-async def opened(path: str) -> SQLiteStore:
-    store = SQLiteStore(path)
+async def opened(url: str) -> Store:
+    store = open_store(url)
     await store.open()
     return store
 
@@ -89,6 +91,19 @@ async def live(path: str, name: str, lease: str = "3600") -> None:
     sys.stdin.readline()
 
 
+async def live_in_a_ring(path: str, name: str) -> None:
+    """Registers, and says who of the others has died, from the moment it is told to watch them."""
+    store = await opened(path)
+    await worker(store, name)
+    say("registered")
+    await asyncio.to_thread(sys.stdin.readline)
+    for other in await store.workers():
+        if other.id != name:
+            store.watch(other, partial(say, "gone", other.id))
+    say("watching")
+    await asyncio.to_thread(sys.stdin.readline)
+
+
 def paused_process(**options: Any) -> int:
     """Starts a process that does nothing, and says its pid once it is there."""
     command = [sys.executable, "-c", "import signal; print(1, flush=True); signal.pause()"]
@@ -102,6 +117,7 @@ async def live_with_children(path: str, name: str) -> None:
     """The same, with a forked child and one that was handed all open files."""
     store = await opened(path)
     await worker(store, name)
+    await started_and_claimed(store, f"run of {name}", by=name)
     reading, writing = os.pipe()
     forked = os.fork()
     if forked == 0:
@@ -115,6 +131,7 @@ async def live_with_children(path: str, name: str) -> None:
 async def live_with_an_heir_of_the_lock(path: str, name: str) -> None:
     """A worker whose lock somebody else keeps alive, as a careless subprocess can."""
     store = await opened(path)
+    assert isinstance(store, SQLiteStore)
     await worker(store, name)
     lock = store._liveness._own[name]
     assert lock._fd is not None
@@ -148,7 +165,7 @@ async def fork_and_use(path: str) -> None:
             say("refused:", error)
         except BaseException as error:
             say("wrong:", repr(error))
-        del store._lanes
+        del store
         gc.collect()  # closes every connection that is not kept from it
         os._exit(0)
     os.waitpid(pid, 0)  # noqa: ASYNC222
@@ -175,6 +192,7 @@ _KNOWN: list[Callable[..., Coroutine[Any, Any, None]]] = [
     commit_forever,
     fork_and_use,
     live,
+    live_in_a_ring,
     live_with_an_heir_of_the_lock,
     live_with_children,
     open_read_only,
