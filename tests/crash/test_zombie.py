@@ -70,7 +70,7 @@ async def test_the_queued_batch_of_a_zombie_is_refused(
     for run in runs:
         await observer.sees("three", run=run.id, pid=peer.pid)
     zombie.send(signal.SIGCONT)
-    await zombie.says("was taken over by another worker")
+    await zombie.says("is dropped here")
     for run in runs:
         tokens = await run.result()
         mine = {e.token for e in observer.effects if e.pid == peer.pid and e.run == run.id}
