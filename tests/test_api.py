@@ -8,6 +8,7 @@ PUBLIC = """
 AlreadyEnded
 AlreadyResolved
 BadArguments
+BadSchedule
 BadValue
 BodySpins
 DeadlineExceeded
@@ -36,6 +37,7 @@ RunError
 RunFailed
 RunFilter
 RunHalted
+Schedule
 SchemaMismatch
 SessionBusy
 Status
@@ -44,6 +46,7 @@ StepOnEventLoop
 StepTimedOut
 StoreCorrupt
 StoreError
+StoreMoved
 StoreUnavailable
 Suspended
 SystemClock
@@ -51,6 +54,7 @@ Terminal
 TooDeep
 UnknownPromise
 UnknownRun
+UnknownSchedule
 UnknownWorkflow
 Unsupported
 WorkerOptions
@@ -75,6 +79,7 @@ sleep_until
 start
 stash
 step
+tick
 uuid4
 workflow
 """.split()

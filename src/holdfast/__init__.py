@@ -6,6 +6,7 @@ from holdfast.codec import register
 from holdfast.engine.child import child, start
 from holdfast.engine.promise import Decision, approval, promise
 from holdfast.engine.race import race
+from holdfast.engine.schedule import Schedule, tick
 from holdfast.engine.session import session
 from holdfast.engine.stash import recovered, stash
 from holdfast.engine.step import idempotency_key, step
@@ -17,6 +18,7 @@ from holdfast.errors import (
     AlreadyEnded,
     AlreadyResolved,
     BadArguments,
+    BadSchedule,
     BadValue,
     BodySpins,
     DeadlineExceeded,
@@ -45,12 +47,14 @@ from holdfast.errors import (
     StepTimedOut,
     StoreCorrupt,
     StoreError,
+    StoreMoved,
     StoreUnavailable,
     Suspended,
     Terminal,
     TooDeep,
     UnknownPromise,
     UnknownRun,
+    UnknownSchedule,
     UnknownWorkflow,
     Unsupported,
     WrongEventLoop,
@@ -63,6 +67,7 @@ __all__ = [
     "AlreadyEnded",
     "AlreadyResolved",
     "BadArguments",
+    "BadSchedule",
     "BadValue",
     "BodySpins",
     "DeadlineExceeded",
@@ -91,6 +96,7 @@ __all__ = [
     "RunFailed",
     "RunFilter",
     "RunHalted",
+    "Schedule",
     "SchemaMismatch",
     "SessionBusy",
     "Status",
@@ -99,6 +105,7 @@ __all__ = [
     "StepTimedOut",
     "StoreCorrupt",
     "StoreError",
+    "StoreMoved",
     "StoreUnavailable",
     "Suspended",
     "SystemClock",
@@ -106,6 +113,7 @@ __all__ = [
     "TooDeep",
     "UnknownPromise",
     "UnknownRun",
+    "UnknownSchedule",
     "UnknownWorkflow",
     "Unsupported",
     "WorkerOptions",
@@ -130,6 +138,7 @@ __all__ = [
     "start",
     "stash",
     "step",
+    "tick",
     "uuid4",
     "workflow",
 ]

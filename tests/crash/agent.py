@@ -1,7 +1,7 @@
 """The worker process that crash tests kill: `python -m tests.crash.agent URL OBSERVER OPTIONS`.
 
 Options (JSON): `lease`, `hang`, `memory_wait` in seconds; `children`: fork some that keep what they
-inherit; `trap`: see trap.py.
+inherit; `trap`, `tick_trap`: see trap.py.
 """
 
 from __future__ import annotations
@@ -163,4 +163,6 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[3])
     if "trap" in given:
         trap.arm(sys.argv[1], **given["trap"])
+    if "tick_trap" in given:
+        trap.arm_tick(sys.argv[1], **given["tick_trap"])
     asyncio.run(serve(sys.argv[1], given))

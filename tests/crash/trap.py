@@ -42,6 +42,28 @@ def arm(url: str, where: str, key: str, number: str) -> None:
         store.commit = _around(where, store.commit, caught, spring)
 
 
+def arm_tick(url: str, where: str, nth: int, number: str) -> None:
+    """Springs before or after the commit of the nth tick that this worker makes, or tries to."""
+    store: Any = type(open_store(url))
+    tick = store.tick
+    calls = 0
+
+    def spring(place: str) -> None:
+        if calls == nth and place == where:
+            print("sprung", flush=True)
+            os.kill(os.getpid(), getattr(signal, number))
+
+    async def trapped(self: object, *args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        spring("before")
+        ticked = await tick(self, *args, **options)
+        spring("after")
+        return ticked
+
+    store.tick = trapped
+
+
 def _inside(
     commit: Callable[[Db, Sequence[Operation]], list[Outcome]],
     caught: Callable[[Sequence[Operation]], bool],

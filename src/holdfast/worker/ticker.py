@@ -76,7 +76,8 @@ class Ticker:
         """Asks when there will be something to do, and sets the alarm to it."""
         self.close()
         worker = self._worker
-        due = await worker.store.next_due(self._workflows, alone=not worker.runs)
+        alone = not worker.runs
+        due = await worker.store.next_due(self._workflows, alone=alone, worker=worker.id)
         now = worker.clock.now()
         self._next = due.tick
         if self._failed and due.tick is not None and due.tick <= now:
