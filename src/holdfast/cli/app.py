@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import control, db, runs, serve
+from holdfast.cli import control, db, move, runs, serve
 from holdfast.cli.target import report
 from holdfast.errors import HoldfastError
 
@@ -54,6 +54,7 @@ app.command("resolve")(control.resolve)
 app.command("send")(control.send)
 app.command("backup")(db.backup)
 app.command("restore")(db.restore)
+app.command("move")(move.move)
 
 _db = typer.Typer(help="Look after the store.", no_args_is_help=True, rich_markup_mode=None)
 _db.command("upgrade")(db.upgrade)

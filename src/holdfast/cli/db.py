@@ -64,5 +64,5 @@ def restore(
     """Put a backup in the place of the store. Nobody may have the store open."""
     url = choose_url(db, app)
     require_shared(url)
-    store.restore(url, source, force=force)
+    asyncio.run(store.restore(url, source, force=force))
     print(f"{url} was restored from {source}")

@@ -159,7 +159,7 @@ class Committer:
             run.evict()
 
     def _refused(self, run: Execution, append: Append, error: Exception) -> None:
-        if append.entries and not isinstance(error, LeaseLost):
+        if append.entries and not isinstance(error, LeaseLost | StoreMoved):
             trouble.unwritable(run, error)
             return
         # It is handed back all the same. That changes nothing if another worker has it; if the

@@ -6,12 +6,18 @@ The functions here are the only place that tells one kind of store from another,
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
+from holdfast.clock import SystemClock
 from holdfast.errors import StoreError, Unsupported
-from holdfast.store import sqlite_upkeep
+from holdfast.store import moving, sqlite_upkeep
 from holdfast.store.base import Store
+from holdfast.store.copying import Report
+from holdfast.store.moving import Movable
 from holdfast.store.sqlite import SQLiteStore
+from holdfast.store.sqlite_copying import SQLiteEnd
 from holdfast.store.sqlite_open import MEMORY, path_of
 
 
@@ -51,13 +57,52 @@ async def upgrade(url: str) -> None:
     await store.close()
 
 
-def restore(url: str, source: str, *, force: bool = False) -> None:
-    """Puts a backup in the place of a store that nobody has open."""
+async def restore(url: str, source: str, *, force: bool = False) -> None:
+    """Puts a backup in the place of a store that nobody uses."""
     if _is_postgres(url):
-        raise Unsupported(
-            "A PostgreSQL database is restored with its own tools: pg_restore, or psql."
-        )
-    sqlite_upkeep.restore(source, path_of(url), force=force)
+        from holdfast.store import postgres_backup
+
+        await postgres_backup.restore(source, url, force=force)
+    else:
+        sqlite_upkeep.restore(source, path_of(url), force=force)
+
+
+async def planned_move(source: str, target: str) -> dict[str, int]:
+    """How many rows of each table `move` would move; raises what it would raise."""
+    async with _two_ends(source, target) as (here, there):
+        return await moving.plan(here, there)
+
+
+async def move(source: str, target: str, report: Report = lambda _: None) -> bool:
+    """Moves all that a store holds to another one, or goes on with that; False: it is done."""
+    async with _two_ends(source, target) as (here, there):
+        return await moving.move(here, there, SystemClock().now(), report)
+
+
+async def undo_move(source: str, target: str, report: Report = lambda _: None) -> None:
+    """Takes a move back that is not done."""
+    async with _two_ends(source, target) as (here, there):
+        await moving.undo(here, there, report)
+
+
+@asynccontextmanager
+async def _two_ends(source: str, target: str) -> AsyncIterator[tuple[Movable, Movable]]:
+    here, there = _end(source), _end(target)
+    try:
+        yield here, there
+    finally:
+        await here.close()
+        await there.close()
+
+
+def _end(url: str) -> Movable:
+    if _is_postgres(url):
+        from holdfast.store.postgres_copying import PostgresEnd
+
+        return PostgresEnd(url)
+    if not is_shared(url):
+        raise Unsupported(f"{url} lives inside one process; only a file can be moved.")
+    return SQLiteEnd(url)
 
 
 def _postgres_open() -> Any:

@@ -8,9 +8,11 @@ import ssl
 import asyncpg
 
 from holdfast.errors import SchemaMismatch, StoreError, StoreUnavailable
+from holdfast.store.marks import store_moved
 
 SUPERSEDED = "HF001"
 NOT_REGISTERED = "HF002"
+MOVED = "HF003"
 UNIQUE_VIOLATION = "23505"
 
 DRIVER_ERRORS = (
@@ -68,6 +70,8 @@ def store_error(error: BaseException, where: str) -> StoreError:
     if isinstance(error, StoreError):
         return error
     code = code_of(error)
+    if isinstance(error, asyncpg.PostgresError) and code == MOVED:
+        return store_moved(error.detail or "", error.message or "", where)
     said = f"(store {where}; PostgreSQL says: {error or type(error).__name__})"
     if code in _NO_SCHEMA:
         return SchemaMismatch(

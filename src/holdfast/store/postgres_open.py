@@ -100,7 +100,7 @@ def script(version: int, schema: str) -> str:
     parts = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";'] if version == 0 else []
     parts.append(f'SET LOCAL search_path = "{schema}", pg_temp;')
     parts += [f"-- {m.version:04d} {m.name}\n{m.sql.strip()}" for m in pending]
-    parts.append(queries.read(DIALECT, "functions.sql").strip())
+    parts += [queries.read(DIALECT, name).strip() for name in ("functions.sql", "moved.sql")]
     now = version + len(pending)
     if version == 0:
         parts.append(f"INSERT INTO holdfast (version) VALUES ({now});")
@@ -119,6 +119,17 @@ async def _with_link(url: str) -> tuple[Link, int]:
     except BaseException:
         await link.close()
         raise
+
+
+async def is_there(url: str) -> bool:
+    """Whether there is a store, of the version that this Holdfast needs."""
+    link, version = await _with_link(url)
+    try:
+        if version:
+            await check(link)
+    finally:
+        await link.close()
+    return version > 0
 
 
 async def upgrade_script(url: str) -> str:

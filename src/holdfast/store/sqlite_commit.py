@@ -29,6 +29,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.lanes import stored_key
 from holdfast.store.rows import retired, run_row
+from holdfast.store.sqlite_errors import is_moved
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL, Row, entry_values
 from holdfast.types import Entry, Kind, MailKind, NewRun, RunKey, RunRow, Status
@@ -74,6 +75,8 @@ def commit(db: Db, operations: Sequence[Operation]) -> list[Outcome]:
         ]
         _insert(db, rows)
     except BAD_OPERATION as error:
+        if is_moved(error):
+            raise
         raise BadBatch from error
     return outcomes
 
@@ -90,6 +93,8 @@ def commit_one_by_one(db: Db, operations: Sequence[Operation]) -> list[Outcome]:
                 outcome = _start(db, operation, rows)
             _insert(db, rows)
         except BAD_OPERATION as error:
+            if is_moved(error):
+                raise
             db.execute("ROLLBACK TO operation")
             refusal = StoreError(f"{_name_of(db, operation)} could not be written: {error}")
             refusal.__cause__ = error

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
-from holdfast.errors import StoreCorrupt, StoreError, StoreUnavailable
+from holdfast.errors import StoreCorrupt, StoreError, StoreMoved, StoreUnavailable
+from holdfast.store.marks import store_moved
 
 _UNAVAILABLE = {
     sqlite3.SQLITE_FULL: "The disk is full. Nothing was written; free some space and it goes on.",
@@ -35,6 +36,17 @@ def code_of(error: sqlite3.Error) -> int:
 
 def is_busy(error: sqlite3.Error) -> bool:
     return code_of(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def is_moved(error: BaseException) -> bool:
+    """Whether a trigger refused a write: there are none but those of a move."""
+    return getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_CONSTRAINT_TRIGGER
+
+
+def moved(db: sqlite3.Connection, path: str) -> StoreMoved:
+    """Where to; asked for after the write was undone."""
+    state, other = db.execute("SELECT state, other FROM moves").fetchone() or ("", "")
+    return store_moved(state, other, path)
 
 
 def store_error(error: sqlite3.Error, path: str) -> StoreError:

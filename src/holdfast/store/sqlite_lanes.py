@@ -21,7 +21,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.store.sqlite_errors import is_busy, store_error
+from holdfast.store.sqlite_errors import is_busy, is_moved, moved, store_error
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -246,6 +246,8 @@ class Writer(_Lane):
             db.execute("COMMIT")
         except BaseException as error:
             self._undo()
+            if is_moved(error):
+                raise moved(db, self._path) from error
             if isinstance(error, sqlite3.Error):
                 raise store_error(error, self._path) from error
             raise

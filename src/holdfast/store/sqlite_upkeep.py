@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from holdfast.clock import Micros
 from holdfast.errors import StoreCorrupt, StoreUnavailable
@@ -26,6 +28,8 @@ def prune(db: Db, ended_before: Micros, limit: int, now: Micros, keep_ids_until:
             db.execute(SQL["retire_ids"], {"keys": which[0], "until": keep_ids_until})
         for table in ("journal", "inbox", "promises", "joins", "runs"):
             db.execute(SQL[f"prune_{table}"], which)
+    db.execute(SQL["prune_shares"])
+    db.execute(SQL["prune_limits"], (ended_before, ended_before))
     return len(keys)
 
 
@@ -60,10 +64,7 @@ def _read_only(path: str) -> sqlite3.Connection:
 
 def backup(path: str, reader: Reader, target: str) -> None:
     """Copies a database while others write it. The copy appears under its name only when whole."""
-    if os.path.lexists(target):
-        raise StoreUnavailable(f"{target} exists; a backup does not overwrite anything.")
-    partial = f"{target}.partial-{os.urandom(4).hex()}"
-    try:
+    with new_file(target) as partial:
         if path == MEMORY:
             reader.run_now(lambda db: _copy(db, partial))
         else:
@@ -72,9 +73,17 @@ def backup(path: str, reader: Reader, target: str) -> None:
                 _copy(source, partial)
             finally:
                 source.close()
-        verify(partial)
-        os.link(partial, target)  # unlike a rename, it fails if somebody was faster
-        _sync(os.path.dirname(os.path.abspath(target)))
+        publish(partial, target)
+
+
+@contextmanager
+def new_file(target: str) -> Iterator[str]:
+    """A name for a file that is to be published as `target`; what is left of it is removed."""
+    if os.path.lexists(target):
+        raise StoreUnavailable(f"{target} exists; a backup does not overwrite anything.")
+    partial = f"{target}.partial-{os.urandom(4).hex()}"
+    try:
+        yield partial
     except sqlite3.Error as error:
         raise store_error(error, target) from error
     except FileExistsError as error:
@@ -82,18 +91,34 @@ def backup(path: str, reader: Reader, target: str) -> None:
     except OSError as error:
         raise StoreUnavailable(f"The backup to {target} failed: {error}") from error
     finally:
-        _remove(partial)
+        for suffix in ("", "-wal", "-shm"):
+            _remove(partial + suffix)
+
+
+def publish(partial: str, target: str) -> None:
+    """Gives a whole and durable copy its name."""
+    verify(partial)
+    os.link(partial, target)  # unlike a rename, it fails if somebody was faster
+    _sync(os.path.dirname(os.path.abspath(target)))
 
 
 def _copy(source: Db, target: str) -> None:
     copy = connect(target)
     try:
         source.backup(copy, pages=_PAGES_PER_STEP)
-        # A copy is one file: it must not need a -wal file beside it.
+    finally:
+        copy.close()
+    make_one_file(target)
+
+
+def make_one_file(path: str) -> None:
+    """Makes a copy durable, and so that it needs no -wal file beside it."""
+    copy = connect(path)
+    try:
         copy.execute("PRAGMA journal_mode = DELETE")
     finally:
         copy.close()
-    fd = os.open(target, os.O_RDWR)
+    fd = os.open(path, os.O_RDWR)
     try:
         os.fsync(fd)
     finally:
