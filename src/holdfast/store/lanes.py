@@ -63,8 +63,10 @@ class Line(Generic[T]):
         return ahead + nth, lane.place
 
     def first(self, count: int) -> list[Lane[T]]:
-        """The lanes that would be served if each had a run."""
-        return sorted(self.lanes, key=lambda lane: self._tag(lane, 0))[:count]
+        """The lanes to look into, when so many runs are wanted: of those with a key, each has a run
+        in line; of the others that is not known."""
+        keyed = sorted((lane for lane in self.lanes if lane.key), key=lambda one: self._tag(one, 0))
+        return [lane for lane in self.lanes if not lane.key] + keyed[:count]
 
     def in_turn(self) -> list[tuple[Lane[T], T]]:
         """What is due in the lanes, one of each in turn."""

@@ -31,9 +31,10 @@ BEGIN
     RETURN _outcome;
 END $$;
 
-CREATE OR REPLACE FUNCTION ring() RETURNS void
+-- Tells everybody that there is something to do; or only, by 'end', that a run has ended or halted.
+CREATE OR REPLACE FUNCTION ring(_news text DEFAULT 'work') RETURNS void
 LANGUAGE sql AS $$
-    SELECT pg_notify('holdfast:' || current_schema(), '');
+    SELECT pg_notify('holdfast:' || current_schema(), _news);
 $$;
 
 -- Whose turn it is in a session. The slot is held by the run that has holds_session; the awaited
@@ -454,6 +455,9 @@ BEGIN
     THEN
         PERFORM ring();
     END IF;
+    IF _status <> 'waiting' THEN
+        PERFORM ring('end');
+    END IF;
     RETURN true;
 END $$;
 
@@ -479,7 +483,10 @@ BEGIN
                 _parent, 'child', _run.parent_step, _output, _status <> 'completed', _at);
         END IF;
     END IF;
-    PERFORM ring();
+    IF EXISTS (SELECT 1 FROM queues WHERE name = _run.queue AND concurrency IS NOT NULL) THEN
+        PERFORM ring();  -- others wait for its place in the queue
+    END IF;
+    PERFORM ring('end');
 END $$;
 
 CREATE OR REPLACE FUNCTION continue_run(
@@ -645,7 +652,8 @@ BEGIN
     SELECT _run, _epoch, _seq, _kind, _key, _at, _position, _attempt, _failed, _digest, _input,
         _output, _started_at, _due_at, _mail
     FROM (SELECT seq, epoch FROM journal WHERE run = _run ORDER BY seq DESC LIMIT 1) newest
-    WHERE newest.seq = _seq - 1 AND newest.epoch = _epoch;
+    WHERE newest.seq = _seq - 1 AND newest.epoch = _epoch
+      AND (SELECT epoch FROM runs WHERE key = _run AND owner IS NOT NULL) = _epoch;
     IF FOUND THEN
         -- A later look than that of the statement above.
         PERFORM 1 FROM runs WHERE key = _run AND epoch = _epoch AND owner IS NOT NULL;
@@ -921,14 +929,20 @@ BEGIN
                 ), placed AS MATERIALIZED (
                     SELECT *, random() AS chance, CASE WHEN key = '' THEN 0 ELSE stood
                         - min(stood) FILTER (WHERE key <> '') OVER (PARTITION BY queue) END AS ahead
-                    FROM lanes ORDER BY ahead, chance LIMIT _limit - cardinality(_taken)
+                    FROM lanes
+                ), first AS MATERIALIZED (
+                    -- Of those with a key, each has a run in line; of the others that is not known.
+                    SELECT * FROM placed WHERE key = ''
+                    UNION ALL
+                    (SELECT * FROM placed WHERE key <> '' ORDER BY ahead, chance
+                    LIMIT _limit - cardinality(_taken))
                 ), asked AS MATERIALIZED (
                     SELECT *, (_limit - cardinality(_taken) + count(*) OVER () - 1)
                         / count(*) OVER () AS each,
                         CASE WHEN key = '' THEN '' ELSE '+' || key END AS name,
                         CASE WHEN _alone AND cardinality(_taken) = 0 THEN 2147483647
                             ELSE _suspect_strikes END AS strikes
-                    FROM placed
+                    FROM first
                 )
                 SELECT a.queue, a.key AS lane, a.stood, best.* , best.nth >= a.each AS full
                 FROM asked a CROSS JOIN LATERAL (
