@@ -414,9 +414,10 @@ class Store(Protocol):
 
     # The rest
 
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, callback: Callable[[], None], *, ends: bool = True) -> Callable[[], None]:
         """Calls back on the event loop, soon after something changed that others made: runs became
-        claimable, mail came, runs ended. May call without a cause; returns the way to stop it."""
+        claimable, mail came, runs ended (the last only if `ends`). May call without a cause;
+        returns the way to stop it."""
         ...
 
     async def prune(

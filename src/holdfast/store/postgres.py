@@ -8,8 +8,6 @@ id of its request (postgres_link.py). What must not wait for the event loop is i
 from __future__ import annotations
 
 import asyncio
-import contextvars
-import os
 from collections.abc import Callable, Sequence
 
 from holdfast.clock import Micros
@@ -21,9 +19,8 @@ from holdfast.errors import (
     StoreError,
     StoreUnavailable,
     UnknownRun,
-    Unsupported,
 )
-from holdfast.store import host, postgres_open, queries
+from holdfast.store import host, postgres_backup, postgres_open, queries
 from holdfast.store import postgres_errors as errors
 from holdfast.store.base import (
     Claimed,
@@ -34,6 +31,7 @@ from holdfast.store.base import (
     Started,
 )
 from holdfast.store.postgres_address import parse
+from holdfast.store.postgres_bell import Bell, soon
 from holdfast.store.postgres_commit import Committing
 from holdfast.store.postgres_find import conditions
 from holdfast.store.postgres_link import Link
@@ -75,9 +73,7 @@ class PostgresStore(Queues, Schedules):
         self._servers = Servers(self.address)
         self._link = Link(self._servers)
         self._side: Side | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._listeners: list[Callable[[], None]] = []
-        self._ringing = False
+        self._bell = Bell()
         self._committing = Committing(self._link, self._sql)
 
     # Life
@@ -85,7 +81,6 @@ class PostgresStore(Queues, Schedules):
     async def open(self) -> None:
         if self._link.is_open:
             return
-        self._loop = asyncio.get_running_loop()
         await self._link.open()
         try:
             await postgres_open.check(self._link)
@@ -238,7 +233,7 @@ class PostgresStore(Queues, Schedules):
 
     def _sidekick(self) -> Side:
         if self._side is None:
-            self._side = Side(self._servers, self._notified)
+            self._side = Side(self._servers, self._bell.notified)
         return self._side
 
     async def register(self, worker: WorkerRow) -> Leasekeeper:
@@ -283,7 +278,7 @@ class PostgresStore(Queues, Schedules):
                 callback()
 
         def died() -> None:
-            _soon(loop, ring)
+            soon(loop, ring)
 
         def stop() -> None:
             nonlocal stopped
@@ -305,26 +300,10 @@ class PostgresStore(Queues, Schedules):
 
     # The rest
 
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
-        self._listeners.append(callback)
+    def listen(self, callback: Callable[[], None], *, ends: bool = True) -> Callable[[], None]:
+        stop = self._bell.listen(callback, ends)
         self._sidekick().listen()
-
-        def stop() -> None:
-            if callback in self._listeners:
-                self._listeners.remove(callback)
-
         return stop
-
-    def _notified(self) -> None:
-        """On the side's thread: one ring for all notifications until it is heard."""
-        if not self._ringing and self._loop is not None:
-            self._ringing = True
-            _soon(self._loop, self._ring)
-
-    def _ring(self) -> None:
-        self._ringing = False
-        for listener in list(self._listeners):
-            listener()
 
     async def prune(
         self, ended_before: Micros, limit: int, *, now: Micros = 0, keep_ids_until: Micros = 0
@@ -334,12 +313,7 @@ class PostgresStore(Queues, Schedules):
         return int(row[0])
 
     async def backup(self, path: str) -> None:
-        if os.path.lexists(path):  # noqa: ASYNC240  one look
-            raise StoreUnavailable(f"{path} exists; a backup does not overwrite anything.")
-        raise Unsupported(
-            "A PostgreSQL database is copied with its own tools: pg_dump --schema="
-            f"{self.address.schema}, or pg_basebackup."
-        )
+        await postgres_backup.backup(self.url, path)
 
     async def check(self) -> list[str]:
         orphans = await self._link.read(self._sql["orphans"])
@@ -370,10 +344,3 @@ class Keeper:
 
     def close(self) -> None:
         self._side.release(self._worker.id)
-
-
-def _soon(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
-    try:
-        loop.call_soon_threadsafe(callback, context=contextvars.Context())
-    except RuntimeError:
-        pass  # the loop is closed: nobody is left to be told

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.store import postgres_errors as errors
+from holdfast.store.postgres_bell import WORK
 from holdfast.store.postgres_servers import Connection, Servers, close, cut_after
 from holdfast.types import WorkerId
 
@@ -47,7 +48,7 @@ class Lifeline:
         self,
         servers: Servers,
         which: int,
-        on_notify: Callable[[], None] | None,
+        on_notify: Callable[[str], None] | None,
         on_loss: Callable[[set[WorkerId]], None],
     ) -> None:
         self._servers = servers
@@ -88,8 +89,9 @@ class Lifeline:
             await self._lock(connection, worker)
         if self._on_notify is not None:
             notify = self._on_notify
-            await connection.add_listener(f"holdfast:{self._address.schema}", lambda *_: notify())
-            notify()  # for what went by while nobody listened
+            channel = f"holdfast:{self._address.schema}"
+            await connection.add_listener(channel, lambda *said: notify(said[-1]))
+            notify(WORK)  # for what went by while nobody listened
         self._up.set()
 
     async def _lock(self, connection: Connection, worker: WorkerId) -> None:
@@ -226,7 +228,7 @@ class Watch:
 class Side:
     """The thread, and the doors to it. All methods may be called from any other thread."""
 
-    def __init__(self, servers: Servers, on_notify: Callable[[], None]) -> None:
+    def __init__(self, servers: Servers, on_notify: Callable[[str], None]) -> None:
         self._servers = servers
         self._address = servers.address
         self._loop = asyncio.new_event_loop()

@@ -291,7 +291,8 @@ class SQLiteStore(Schedules):
 
     # The rest
 
-    def listen(self, callback: Callable[[], None]) -> Callable[[], None]:
+    def listen(self, callback: Callable[[], None], *, ends: bool = True) -> Callable[[], None]:
+        # The bell tells everybody that something is new, and nobody what.
         return self._bell.listen(callback)
 
     async def prune(

@@ -95,7 +95,7 @@ class Worker:
         hosts.opened(self)
         self.committer.open()
         await self._tenure.begin()
-        self._unlisten = self.store.listen(self._rung)
+        self._unlisten = self.store.listen(self._rung, ends=False)
         await self._reaper.look()
         self._task = contextvars.Context().run(
             lambda: loop.create_task(self._serve(), name="holdfast-worker")
