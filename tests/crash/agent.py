@@ -27,14 +27,19 @@ OBSERVER = sys.argv[2] if __name__ == "__main__" else ""
 
 
 async def observed(name: str) -> tuple[str, str]:
-    """Does the effect: tells the observer, and waits for the answer."""
+    """Does the effect of a step."""
+    token = uuid.uuid4().hex
+    return token, await ask_observer(name, holdfast.idempotency_key(), token)
+
+
+async def ask_observer(name: str, key: str = "", token: str = "") -> str:
+    """Tells the observer, and waits for the answer."""
     where = scope()
     assert where is not None
-    token = uuid.uuid4().hex
     line = {
         "run": where.frame.run.row.id,
         "name": name,
-        "key": holdfast.idempotency_key(),
+        "key": key,
         "pid": os.getpid(),
         "token": token,
     }
@@ -42,7 +47,7 @@ async def observed(name: str) -> tuple[str, str]:
     writer.write((json.dumps(line) + "\n").encode())
     answer = (await reader.readline()).decode().strip()
     writer.close()
-    return token, answer
+    return answer
 
 
 @holdfast.step
@@ -85,6 +90,15 @@ async def line(names: list[str]) -> list[str]:
     return [await effect(name) for name in names]
 
 
+@holdfast.workflow
+async def late(name: str) -> str:
+    """A step that is asked for when plain I/O of the body is done: nothing is written before it."""
+    await ask_observer("gate")
+    step = asyncio.create_task(effect(name))
+    await ask_observer("asked for")
+    return await step
+
+
 @holdfast.step
 async def stuck(name: str) -> str:
     """Blocks the whole event loop, if the observer says so."""
@@ -113,7 +127,7 @@ async def poison(name: str) -> str:
     return await deadly(name)
 
 
-WORKFLOWS: list[Any] = [job, line, hanging, poison]
+WORKFLOWS: list[Any] = [job, line, late, hanging, poison]
 
 
 def client(url: str) -> holdfast.Holdfast:

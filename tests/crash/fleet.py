@@ -143,16 +143,16 @@ class Process:
                 self._changed.notify_all()
         transport.close()
 
-    async def says(self, text: str) -> str:
-        """The first line with this text in it."""
+    async def says(self, text: str, *, count: int = 1) -> str:
+        """The first line with this text in it, or that of this count."""
         async with asyncio.timeout(SECONDS_MAX), self._changed:
             try:
-                while not (found := [line for line in self.said if text in line]):
+                while len(found := [line for line in self.said if text in line]) < count:
                     await self._changed.wait()
             except asyncio.CancelledError:
                 print(f"process {self.pid} did not say {text!r}, but:", *self.said, sep="\n  ")
                 raise
-        return found[0]
+        return found[count - 1]
 
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
