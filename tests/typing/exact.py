@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
 from typing import Any, assert_type
 
 import holdfast
@@ -53,6 +54,23 @@ async def use(app: holdfast.Holdfast) -> None:
     await app.start(research, 3)  # type: ignore[arg-type]
     await app.start(research)  # type: ignore[call-arg]
     await app.start(research, "why?", depht=2)  # type: ignore[call-arg]
+
+
+@holdfast.workflow
+def titled(title: str, *, bold: bool = False) -> None: ...
+
+
+HOURLY = timedelta(hours=1)
+holdfast.Schedule("a", research, "why?", cron="0 3 * * *", zone="Europe/Berlin", catch_up="all")
+holdfast.Schedule("b", research, "why?", 2, every=HOURLY)
+holdfast.Schedule("c", plain.with_options(priority=1), "why?", every=HOURLY)
+holdfast.Schedule("d", titled, "why?", every=HOURLY, kwargs={"bold": True})
+holdfast.Schedule("e", research, 3, every=HOURLY)  # type: ignore[arg-type]
+holdfast.Schedule("f", research, every=HOURLY)  # type: ignore[arg-type]
+holdfast.Schedule("g", research, "why?", "deep", every=HOURLY)  # type: ignore[arg-type]
+holdfast.Schedule("h", titled, "why?", True, every=HOURLY)  # type: ignore[arg-type]
+holdfast.Schedule("i", research, "why?", every=HOURLY, catch_up="some")  # type: ignore[arg-type]
+assert_type(holdfast.tick(), datetime | None)
 
 
 async def inside() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import control, db, move, runs, serve
+from holdfast.cli import control, db, move, runs, schedules, serve
 from holdfast.cli.target import report
 from holdfast.errors import HoldfastError
 
@@ -60,6 +60,7 @@ _db = typer.Typer(help="Look after the store.", no_args_is_help=True, rich_marku
 _db.command("upgrade")(db.upgrade)
 _db.command("check")(db.check)
 app.add_typer(_db, name="db")
+app.add_typer(schedules.commands, name="schedules")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from holdfast import codec
 from holdfast.clock import Micros, to_datetime
 from holdfast.errors import NotDecodable
-from holdfast.types import Entry, PromiseRow, RunRow, Status, WorkerRow
+from holdfast.types import Entry, PromiseRow, RunRow, ScheduleRow, Status, WorkerRow
 
 TEXT_MAX = 60
 WIDTH_WITHOUT_TERMINAL = 10_000
@@ -136,6 +136,23 @@ def print_workers(found: Sequence[tuple[WorkerRow, str]]) -> None:
     _print_table(("id", "pid", "health", "started", "note"), lines)
 
 
+def print_schedules(rows: Sequence[ScheduleRow]) -> None:
+    lines = [
+        (
+            row.name,
+            row.workflow,
+            row.cron if row.cron.startswith("@") else f"{row.cron} {row.zone}",
+            row.catch_up,
+            Styled("paused", "yellow") if row.paused else when(row.next_at) or "never",
+            when(row.last_at),
+            row.last_run or "",
+        )
+        for row in rows
+    ]
+    columns = ("name", "workflow", "ticks", "catch up", "next", "last", "last run")
+    _print_table(columns, lines)
+
+
 def _entry_line(entry: Entry) -> tuple[Cell, ...]:
     output = payload(entry.output, failed=entry.failed)
     return (
@@ -249,6 +266,21 @@ def worker_data(row: WorkerRow, health: str) -> dict[str, Any]:
         "lease_seconds": row.lease_seconds,
         "lease_left_seconds": round(row.lease_left_seconds, 3),
         "note": row.note,
+    }
+
+
+def schedule_data(row: ScheduleRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "workflow": row.workflow,
+        "cron": row.cron,
+        "zone": row.zone,
+        "catch_up": row.catch_up,
+        "paused": row.paused,
+        "next_at": None if row.paused else _iso(row.next_at),
+        "last_at": _iso(row.last_at),
+        "last_run": row.last_run,
+        "input": payload_data(row.input),
     }
 
 
