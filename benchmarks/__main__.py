@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from benchmarks import postgres
 from benchmarks.figures import Figure, table
 from benchmarks.imports import imports
 from benchmarks.replay import replay
@@ -29,8 +30,12 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[None]]] = {
     "import": imports,
     "replay": replay,
     "sleepers": sleepers,
+    "postgres-sequential": postgres.sequential,
+    "postgres-parallel": postgres.parallel,
+    "postgres-kills": postgres.kills,
+    "postgres-grown": postgres.grown,
 }
-BY_LOOP = {"sequential", "parallel", "replay"}
+BY_LOOP = {"sequential", "parallel", "replay", "postgres-sequential", "postgres-parallel"}
 """Those for which the kind of event loop matters."""
 
 

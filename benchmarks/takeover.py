@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-from pathlib import Path
 
 import holdfast
 from benchmarks.figures import middle
@@ -36,8 +35,8 @@ async def heart(beats: int) -> int:
 class Workers:
     """Two worker processes, and what their steps print."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "bench.db"
+    def __init__(self, url: str) -> None:
+        self._url = url
         self._all: dict[int, asyncio.subprocess.Process] = {}
         self._readers: set[asyncio.Task[None]] = set()
         self.lines: asyncio.Queue[dict[str, float]] = asyncio.Queue()
@@ -48,7 +47,7 @@ class Workers:
             sys.executable,
             "-m",
             "benchmarks.takeover",
-            str(self._path),
+            self._url,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
@@ -84,8 +83,13 @@ class Workers:
 async def takeover(setting: Setting) -> None:
     trials = 5 if setting.quick else 20
     folder = setting.fresh()
-    app = holdfast.Holdfast(f"sqlite:///{folder}/bench.db", workflows=[heart], worker=False)
-    workers = Workers(folder)
+    await measure(setting, f"sqlite:///{folder}/bench.db", trials)
+    remove(folder)
+
+
+async def measure(setting: Setting, url: str, trials: int) -> None:
+    app = holdfast.Holdfast(url, workflows=[heart], worker=False)
+    workers = Workers(url)
     delays: list[float] = []
     async with app:
         await workers.add()
@@ -95,7 +99,6 @@ async def takeover(setting: Setting) -> None:
             delays.append(await _trial(workers))
             await workers.add()
         await workers.close()
-    remove(folder)
     milliseconds = [delay * 1e3 for delay in delays]
     setting.add("kill to next step, median", middle(milliseconds), "ms", "under 100")
     setting.add("kill to next step, maximum", max(milliseconds), "ms")
@@ -114,8 +117,8 @@ async def _trial(workers: Workers) -> float:
     return line["at"] - at
 
 
-async def _serve(path: str) -> None:
-    app = holdfast.Holdfast(f"sqlite:///{path}", workflows=[heart])
+async def _serve(url: str) -> None:
+    app = holdfast.Holdfast(url, workflows=[heart])
     async with app:
         print("up", flush=True)
         await asyncio.Event().wait()
