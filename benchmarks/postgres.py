@@ -116,9 +116,11 @@ async def kills(setting: Setting) -> None:
 
 async def _failover() -> float:
     began: list[float] = []
-    options = holdfast.WorkerOptions(
-        on_step=lambda row, key, digest: began.append(time.monotonic())
-    )
+
+    def beat(row: RunRow, key: str, digest: bytes | None) -> None:
+        began.append(time.monotonic())
+
+    options = holdfast.WorkerOptions(on_step=beat)
     with PostgresServer() as primary:
         standby = primary.standby(synchronous=True)
         await upgrade(primary.dsn)
@@ -133,7 +135,7 @@ async def _failover() -> float:
             await asyncio.to_thread(primary.kill)
             await asyncio.to_thread(standby.promote)
             promoted, seen = time.monotonic(), len(began)
-            while len(began) == seen:
+            while len(began) == seen:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             delay = began[seen] - promoted
             await app.close(grace=timedelta(0))
@@ -158,8 +160,8 @@ async def grown(setting: Setting) -> None:
         full = await _lives(store, "full", 1000)
         await store.close()
         sizes = server.sql(
-            "SELECT relname, pg_total_relation_size(c.oid) / 1e6 FROM pg_class c JOIN pg_namespace n "
-            "ON n.oid = relnamespace WHERE nspname = 'holdfast' AND relkind = 'r' "
+            "SELECT relname, pg_total_relation_size(oid) / 1e6 FROM pg_class "
+            "WHERE relnamespace = 'holdfast'::regnamespace AND relkind = 'r' "
             "ORDER BY 2 DESC LIMIT 3"
         )
     for name in empty:
