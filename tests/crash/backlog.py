@@ -10,7 +10,7 @@ import holdfast
 from holdfast.clock import Micros, to_datetime, to_micros
 from holdfast.types import RunFilter, Status
 from tests.crash.agent import line
-from tests.crash.fleet import Observer
+from tests.crash.fleet import Fleet, Observer
 
 INTERVAL = timedelta(hours=1)
 NAME = "backlog"
@@ -25,7 +25,9 @@ async def declare(app: holdfast.Holdfast, ticks: int) -> Micros:
     return row.next_at
 
 
-async def audit(app: holdfast.Holdfast, observer: Observer, first: Micros, ticks: int) -> None:
+async def audit(
+    app: holdfast.Holdfast, fleet: Fleet, observer: Observer, first: Micros, ticks: int
+) -> None:
     """Waits until the ticks have had their effects, and looks for what is missing or double."""
 
     def all_seen() -> bool:
@@ -50,4 +52,6 @@ async def audit(app: holdfast.Holdfast, observer: Observer, first: Micros, ticks
     for effect in observer.effects:
         keys[effect.run].add(effect.key)
     assert [run for run, found in keys.items() if len(found) > 1] == []
+    said = [text for process in fleet.all for text in process.said]
+    assert [text for text in said if "was there before its tick" in text] == []
     assert await app.store.check() == []

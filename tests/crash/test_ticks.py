@@ -27,7 +27,7 @@ async def test_two_workers_of_which_one_is_killed_make_one_run_of_each_tick(
     first = await backlog.declare(app, TICKS)
     assert await victim.ended() == -signal.SIGKILL
     await fleet.add()
-    await backlog.audit(app, observer, first, TICKS)
+    await backlog.audit(app, fleet, observer, first, TICKS)
 
 
 async def test_a_worker_that_was_the_only_one_leaves_its_ticks_to_the_next(
@@ -38,7 +38,7 @@ async def test_a_worker_that_was_the_only_one_leaves_its_ticks_to_the_next(
         victim = fleet.begin(tick_trap={"where": where, "nth": 11, "number": "SIGKILL"})
         assert await victim.ended() == -signal.SIGKILL
     await fleet.add()
-    await backlog.audit(app, observer, first, 50)
+    await backlog.audit(app, fleet, observer, first, 50)
 
 
 async def test_workers_that_sleep_wake_up_for_a_tick(

@@ -68,6 +68,7 @@ class Stage:
     def __init__(self, start: str = "2026-01-01T00:00") -> None:
         self.clock = clock_at(start)
         self.store = KeptStore()
+        self.store._kept.poll_seconds = 3600.0  # nothing is found by chance
 
     @asynccontextmanager
     async def play(self, *schedules: Schedule, store: Any = None) -> AsyncIterator[Environment]:

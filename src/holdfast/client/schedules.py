@@ -102,6 +102,7 @@ def listed(
 async def declare(store: Store, declared: Iterable[Schedule], now: Micros) -> None:
     """Writes down what an app declares; what is there already is left alone."""
     for schedule in declared:
+        schedule.workflow.check()
 
         def change(seen: ScheduleRow | None, schedule: Schedule = schedule) -> ScheduleRow | None:
             row = schedule.declared(seen, now)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import TYPE_CHECKING
 
 from holdfast.clock import Micros, to_datetime, to_micros
@@ -127,6 +127,8 @@ def _check(cron: str, zone: tzinfo) -> None:
 def _zone(name: str) -> tzinfo:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
+    if name == "UTC":
+        return UTC  # known also where no zones are
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):

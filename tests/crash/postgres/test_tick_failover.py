@@ -58,4 +58,4 @@ async def test_a_failover_in_the_middle_loses_no_tick_and_doubles_none(
     await victim.kill()
     await asyncio.to_thread(standby.promote)
     await fleet.add()
-    await backlog.audit(app, observer, first, TICKS)
+    await backlog.audit(app, fleet, observer, first, TICKS)

@@ -138,11 +138,13 @@ class Ticks:
     async def test_a_tick_accepts_its_run_and_moves_the_schedule_on(self, store: Store) -> None:
         await worker(store)
         seen = await put(store)
-        ticked = await tick(store, seen, "nightly@1", priority=3, options=b'{"tick":1}')
+        fields = {"priority": 3, "options": b'{"tick":1}', "queue": "q", "fairness_key": "f"}
+        ticked = await tick(store, seen, "nightly@1", **fields)
         assert ticked.moved and isinstance(ticked.run, Started) and ticked.run.created
         found = await row(store, "nightly@1")
         assert found == ticked.run.row
-        assert (found.status, found.priority, found.options) == (Status.PENDING, 3, b'{"tick":1}')
+        assert found.status is Status.PENDING
+        assert {name: getattr(found, name) for name in fields} == fields
         assert await only(store) == replace(seen, next_at=NEXT, last_at=NOW, last_run="nightly@1")
         assert await claim_ids(store) == ["nightly@1"]
 
