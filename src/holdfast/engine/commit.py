@@ -11,9 +11,9 @@ import asyncio
 import contextvars
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import trouble
 from holdfast.errors import LeaseLost, StoreError, StoreMoved
@@ -37,6 +37,7 @@ log = logging.getLogger("holdfast")
 BATCH_ENTRIES_MAX = 256
 BATCH_STARTS_MAX = 512
 RETRY_SECONDS_MAX = 1.0
+HELP_FROM_RUNS = 64
 
 
 class Committer:
@@ -46,32 +47,41 @@ class Committer:
         self._dirty: list[Execution] = []
         self._starts: list[tuple[Start, asyncio.Future[Started]]] = []
         self._wake: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._busy = False
+        self._tasks: list[asyncio.Task[None]] = []
+        self._helps = store.commits_at_once > 1
+        self._help_wanted = asyncio.Event()
+        self._helping = False
         self._stopping = False
 
     def open(self) -> None:
+        self._begin(self._work())
+        if self._helps:
+            self._begin(self._help())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         make = asyncio.get_running_loop().create_task
-        self._task = contextvars.Context().run(
-            lambda: make(self._work(), name="holdfast-committer")
-        )
+        task = contextvars.Context().run(lambda: make(work, name="holdfast-committer"))
+        self._tasks.append(task)
 
     async def close(self) -> None:
         """Writes what is queued, then stops."""
         self._stopping = True
+        self._help_wanted.set()
         self._ring()
-        if self._task is not None:
-            await self._task
+        for task in self._tasks:
+            await task
 
     def abort(self) -> None:
         """Stops at once; what is queued is lost to this process. For tests that play a crash."""
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
 
     def mark(self, run: Execution) -> None:
         if not run.dirty:
             run.dirty = True
             self._dirty.append(run)
+            if self._helps and len(self._dirty) >= HELP_FROM_RUNS:
+                self._help_wanted.set()
             self._ring()
 
     async def start(self, operation: Start) -> Started:
@@ -83,7 +93,7 @@ class Committer:
     @property
     def is_idle(self) -> bool:
         """Is everything written?"""
-        return self._wake is not None and not self._wake.done()
+        return self._wake is not None and not self._wake.done() and not self._helping
 
     def _ring(self) -> None:
         if self._wake is not None and not self._wake.done():
@@ -102,6 +112,18 @@ class Committer:
             if self._dirty:
                 # A cheap commit never waits for anything: everybody else gets a turn here.
                 await asyncio.sleep(0)
+
+    async def _help(self) -> None:
+        """A second batch beside the first, of other runs: while the store writes the one, this
+        process makes the other. Few runs are better off in the next first one."""
+        while not self._stopping:
+            if self._wake is not None or len(self._dirty) < HELP_FROM_RUNS:
+                self._help_wanted.clear()
+                await self._help_wanted.wait()
+                continue
+            self._helping = True
+            await self._commit_some()
+            self._helping = False
 
     async def _commit_some(self) -> None:
         starts, self._starts = self._starts[:BATCH_STARTS_MAX], self._starts[BATCH_STARTS_MAX:]

@@ -179,6 +179,7 @@ class Leasekeeper(Protocol):
 
 class Store(ScheduleStore, Protocol):
     url: str
+    commits_at_once: int  # how many `commit`s it gains from
     poll_seconds: float  # how often a worker looks around, behind the notifications
 
     async def open(self) -> None:

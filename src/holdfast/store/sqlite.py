@@ -59,6 +59,7 @@ _JOURNAL_INLINE_MAX = 256
 
 
 class SQLiteStore(Schedules):
+    commits_at_once = 1
     poll_seconds = 2.0
 
     def __init__(self, url_or_path: str) -> None:
