@@ -2,7 +2,9 @@
 
     python -m tests.store.moving_agent live URL              brings runs into every state, and stays
     python -m tests.store.moving_agent move SOURCE TARGET    moves, and is killed again and again
+    python -m tests.store.moving_agent alarm SOURCE TARGET   the same, at any moment
     python -m tests.store.moving_agent undo SOURCE TARGET    the same, taking the move back
+    python -m tests.store.moving_agent use URL               says what becomes of its writes
 
 Each says on a line of its own when it has got somewhere.
 """
@@ -11,15 +13,19 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import holdfast
-from holdfast import FakeClock, Holdfast, Retry, Status, WorkerOptions, store
+from holdfast import FakeClock, Holdfast, Retry, Status, WorkerOptions, Workflow, store
 from holdfast.store import copying
+from holdfast.store.base import Start
 from holdfast.store.copying import Progress
+from holdfast.testing.conformance.given import NOW, new_run
+from holdfast.types import MailKind, WorkerRow
 
 FOLDER = "MOVING_FOLDER"
 """Names the directory in which steps report what they do."""
@@ -116,7 +122,17 @@ async def turn(name: str, wait: bool) -> list[Any]:
     return [chat.get("turns"), *chat.messages]
 
 
-WORKFLOWS = [noted, failing, slowly, asking, sleeping, parent, parking, hearing, turn]
+WORKFLOWS: list[Workflow[Any, Any]] = [
+    noted,
+    failing,
+    slowly,
+    asking,
+    sleeping,
+    parent,
+    parking,
+    hearing,
+    turn,
+]
 
 
 def app_of(url: str, **options: Any) -> Holdfast:
@@ -161,13 +177,17 @@ async def live(url: str) -> None:
 def killed_at_every_place(what: str, source: str, target: str) -> None:
     """Forks processes that do it, each killed one report later, until one gets to the end."""
     copying.BATCH_ROWS = 3
+    chance = random.Random(what)
     for place in range(1, 1000):
         pid = os.fork()
         if pid == 0:
+            if what == "alarm":  # the kernel ends the process, wherever it is
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.03, 0.05 + place / 50))
             asyncio.run(_until(what, source, target, place))
             os._exit(0)
+        chance.random()
         _, status = os.waitpid(pid, 0)
-        if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+        if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGALRM):
             print("killed", flush=True)
             sys.stdin.readline()  # somebody looks at the stores meanwhile
         else:
@@ -181,7 +201,7 @@ async def _until(what: str, source: str, target: str, place: int) -> None:
     def report(progress: Progress) -> None:
         nonlocal reports
         reports += 1
-        if reports == place:
+        if reports == place and what != "alarm":
             os.kill(os.getpid(), signal.SIGKILL)
 
     if what == "undo":
@@ -190,8 +210,28 @@ async def _until(what: str, source: str, target: str, place: int) -> None:
         await store.move(source, target, report)
 
 
+async def use(url: str) -> None:
+    """Has a store open, with mail for a run of it, and goes on using it when told to."""
+    used = store.open_store(url)
+    await used.open()
+    await used.post("pending", MailKind.MESSAGE, "", b"from afar", NOW)
+    print("open", flush=True)
+    while sys.stdin.readline():
+        for write in (
+            used.post("pending", MailKind.MESSAGE, "", b"more", NOW),
+            used.commit([Start(new_run("from afar"))]),
+            used.register(WorkerRow("from afar", "", 0, "", NOW, 60.0)),
+        ):
+            try:
+                await write
+            except holdfast.HoldfastError as error:
+                print(type(error).__name__, error, flush=True)
+            else:
+                print("done", flush=True)
+
+
 if __name__ == "__main__":
-    if sys.argv[1] == "live":
-        asyncio.run(live(sys.argv[2]))
+    if sys.argv[1] in ("live", "use"):
+        asyncio.run({"live": live, "use": use}[sys.argv[1]](sys.argv[2]))
     else:
         killed_at_every_place(*sys.argv[1:])

@@ -251,6 +251,18 @@ async def test_a_move_that_is_killed_anywhere_is_finished_by_repeating_it(
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
 @pytest.mark.parametrize(("first", "second"), [("sqlite", "postgres"), ("postgres", "sqlite")])
+async def test_a_move_that_is_killed_at_any_moment_is_finished_by_repeating_it(
+    urls: Urls, first: str, second: str, tmp_path: Path
+) -> None:
+    source, target = urls(first), urls(second)
+    await fill(source, runs=40)
+    await killed_at_every_place("alarm", source, target, tmp_path)
+    assert (await state_of(source), await state_of(target)) == ("left", None)
+    assert await dump(source) == await dump(target)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+@pytest.mark.parametrize(("first", "second"), [("sqlite", "postgres"), ("postgres", "sqlite")])
 async def test_a_move_is_taken_back_also_by_one_who_is_killed_on_the_way(
     urls: Urls, first: str, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from holdfast.errors import StoreMoved, StoreUnavailable
-from holdfast.store import copying, sqlite_upkeep
+from holdfast.store import copying, migrate, sqlite_upkeep
 from holdfast.store.marks import LEAVING, LEFT, store_moved
 from holdfast.store.moving import in_use
 from holdfast.store.postgres_copying import PostgresEnd
@@ -85,12 +85,14 @@ async def _require_unused(target: PostgresEnd, *, force: bool) -> None:
 
 @asynccontextmanager
 async def _readable(path: str) -> AsyncIterator[SQLiteEnd]:
-    """The backup as a store. It is opened as a copy: opening upgrades an older one, and a backup
-    stays as it is."""
+    """The backup as a store; it stays as it is. One of an older version is upgraded as a copy."""
     with tempfile.TemporaryDirectory(prefix="holdfast-restore-") as folder:
-        copied = os.path.join(folder, "copy.db")
-        await asyncio.to_thread(sqlite_upkeep.restore, path, copied)
-        source = SQLiteEnd(copied)
+        is_old = bool(migrate.missing(await asyncio.to_thread(sqlite_upkeep.version_of, path)))
+        if is_old:
+            copied = os.path.join(folder, "copy.db")
+            await asyncio.to_thread(sqlite_upkeep.restore, path, copied)
+            path = copied
+        source = SQLiteEnd(path, read_only=not is_old)
         try:
             await source.make()
             mark = await source.mark()

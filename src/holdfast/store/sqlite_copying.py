@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import TypeVar
 
 from holdfast.clock import Micros
-from holdfast.store import sqlite_workers
+from holdfast.store import sqlite_upkeep, sqlite_workers
 from holdfast.store.copying import GUARDED, READ_ROWS, TABLES, Row, Table
 from holdfast.store.liveness import Liveness
 from holdfast.store.marks import ARRIVING, COPYING, Mark, store_moved
@@ -36,12 +36,13 @@ _VERBS = ("insert", "update", "delete")
 
 
 class SQLiteEnd:
-    def __init__(self, url: str, token: str | None = None) -> None:
+    def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.path = path_of(url)
         self.shown = f"sqlite:///{self.path}"
         self._liveness = Liveness(f"{self.path}-workers")
-        self._token = token  # of the move whose rows are written; None: it is nobody else's
-        self._lanes: tuple[Writer, Db] | None = None
+        self._token: str | None = None  # of the move whose rows are written
+        self._read_only = read_only
+        self._lanes: tuple[Writer | None, Db] | None = None
 
     # Life
 
@@ -54,7 +55,9 @@ class SQLiteEnd:
         if self._lanes is None:
             self._lanes = await asyncio.to_thread(self._open)
 
-    def _open(self) -> tuple[Writer, Db]:
+    def _open(self) -> tuple[Writer | None, Db]:
+        if self._read_only:
+            return None, sqlite_upkeep.read_only(self.path)
         writer = Writer(open_database(self.path), self.path, lambda: None, lambda: None)
         return writer, connected(self.path)
 
@@ -62,10 +65,11 @@ class SQLiteEnd:
         lanes, self._lanes = self._lanes, None
         if lanes is not None:
             lanes[1].close()
-            lanes[0].close_now()
+            if lanes[0] is not None:
+                lanes[0].close_now()
 
     async def _write(self, work: Callable[[Db], T]) -> T:
-        assert self._lanes is not None
+        assert self._lanes is not None and self._lanes[0] is not None
         return await asyncio.to_thread(self._lanes[0].run_now, work)
 
     async def _read(self, work: Callable[[Db], T]) -> T:

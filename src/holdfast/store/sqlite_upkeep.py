@@ -40,15 +40,15 @@ def check(db: Db) -> list[str]:
 
 def upgrade_script(path: str) -> str:
     """The migrations that a file needs; reads it only. A file that is missing needs all of them."""
-    version = _version(path) if os.path.exists(path) else 0
+    version = version_of(path) if os.path.exists(path) else 0
     script = migrate.upgrade_sql(version)
     # Without its mark a database would be taken for another program's.
     mark = f"PRAGMA application_id = {APPLICATION_ID};\n" if script and version == 0 else ""
     return mark + script
 
 
-def _version(path: str) -> int:
-    db = _read_only(path)
+def version_of(path: str) -> int:
+    db = read_only(path)
     try:
         version: int = db.execute("PRAGMA user_version").fetchone()[0]
         return version
@@ -58,8 +58,15 @@ def _version(path: str) -> int:
         db.close()
 
 
-def _read_only(path: str) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{_quoted(path)}?mode=ro", uri=True, isolation_level=None)
+def read_only(path: str) -> Db:
+    """A connection that cannot change the file. Nobody may use it on two threads at once."""
+    return sqlite3.connect(
+        f"file:{_quoted(path)}?mode=ro",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Db,
+    )
 
 
 def backup(path: str, reader: Reader, target: str) -> None:
@@ -129,7 +136,7 @@ def verify(path: str) -> None:
     """Raises StoreCorrupt unless the file is a whole Holdfast store that this version can read."""
     if not os.path.isfile(path):
         raise StoreUnavailable(f"There is no file {path}.")
-    db = _read_only(path)
+    db = read_only(path)
     try:
         found = db.execute("PRAGMA integrity_check").fetchone()[0]
         if found != "ok":
