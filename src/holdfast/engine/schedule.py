@@ -70,7 +70,7 @@ class Schedule:
         if every is None and self.cron.startswith("@"):
             raise BadSchedule(f"{cron!r} is no cron expression; for an interval there is `every`")
         self.zone = zone
-        self.catch_up = catch_up
+        self.catch_up: CatchUp = catch_up
         self.options = self.workflow.options.updated(**(options or {}))
         if self.options.id is not None or self.options.durability != "full":
             raise BadSchedule("the runs of a schedule have ids of their own and are durable")
