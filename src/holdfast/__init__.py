@@ -53,12 +53,14 @@ from holdfast.errors import (
     Terminal,
     TooDeep,
     UnknownPromise,
+    UnknownQueue,
     UnknownRun,
     UnknownSchedule,
     UnknownWorkflow,
     Unsupported,
     WrongEventLoop,
 )
+from holdfast.limits import Limit, Queue, Rate
 from holdfast.retry import Retry
 from holdfast.types import RunFilter, Status
 from holdfast.worker.options import Retention, WorkerOptions
@@ -79,6 +81,7 @@ __all__ = [
     "IdRetired",
     "IdReused",
     "LeaseLost",
+    "Limit",
     "NotDecodable",
     "NotEncodable",
     "NotInRun",
@@ -86,6 +89,8 @@ __all__ = [
     "NotResumable",
     "PayloadTooLarge",
     "PromiseReused",
+    "Queue",
+    "Rate",
     "ReplayWarning",
     "RequestError",
     "Retention",
@@ -112,6 +117,7 @@ __all__ = [
     "Terminal",
     "TooDeep",
     "UnknownPromise",
+    "UnknownQueue",
     "UnknownRun",
     "UnknownSchedule",
     "UnknownWorkflow",

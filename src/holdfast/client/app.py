@@ -17,6 +17,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from holdfast import codec
 from holdfast.client import explain
+from holdfast.client.parts import Parts
+from holdfast.client.queues import Queueing, declare_queues, queues_listed
 from holdfast.client.rerun import entries_to_drop
 from holdfast.client.results import Results
 from holdfast.client.run import Run
@@ -43,8 +45,8 @@ from holdfast.errors import (
     UnknownPromise,
     UnknownRun,
     UnknownWorkflow,
-    WrongEventLoop,
 )
+from holdfast.limits import Queue
 from holdfast.store import open_store
 from holdfast.store.base import Start, Started, Store
 from holdfast.types import (
@@ -66,12 +68,13 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Holdfast(Scheduling):
+class Holdfast(Queueing, Scheduling):
     """Durable runs in a store: `Holdfast("sqlite:///agents.db", workflows=[research])`.
 
     store: its address, or a store object, which is then opened and closed with the app.
     workflows: the workflows this app serves, or modules that hold them.
-    schedules: what is to be started when; written to the store when the app opens.
+    schedules: what is to be started when; queues: their limits. Both are written to the store when
+    the app opens.
     worker: False makes a mere client: it starts runs and asks about them, others execute them.
     """
 
@@ -81,6 +84,7 @@ class Holdfast(Scheduling):
         *,
         workflows: Iterable[Workflow[Any, Any] | types.ModuleType] = (),
         schedules: Iterable[Schedule] = (),
+        queues: Iterable[Queue] = (),
         worker: bool = True,
         worker_options: WorkerOptions | None = None,
         clock: Clock | None = None,
@@ -89,10 +93,11 @@ class Holdfast(Scheduling):
         self._given_store = None if isinstance(store, str) else store
         self.workflows = _listed(workflows)
         self._schedules = schedules_listed(schedules, self.workflows)
+        self._queues = queues_listed(queues)
         self._has_worker = worker
         self._worker_options = worker_options or WorkerOptions()
         self._options: dict[str, Any] = {}
-        self._parts = _Parts(clock or SystemClock())
+        self._parts = Parts(clock or SystemClock())
 
     def with_options(self, **options: Any) -> Holdfast:
         """The same app, with other options for the runs it starts: id, session, deadline, …"""
@@ -111,6 +116,7 @@ class Holdfast(Scheduling):
         parts.loop = asyncio.get_running_loop()
         try:
             await store.open()
+            await declare_queues(store, self._queues)
             await declare(store, self._schedules.values(), parts.clock.now())
             parts.results = Results(store)
             if self._has_worker if worker is None else worker:
@@ -325,50 +331,19 @@ class Holdfast(Scheduling):
                 f"run {run_id!r} has no step {before!r}; see `holdfast show {run_id}`"
             )
         found = self.workflows.get(row.workflow)  # None: a mere client, others serve it
-        options = RunOptions(id=id, session=row.session, priority=row.priority, queue=row.queue)
+        options = RunOptions(
+            id=id,
+            session=row.session,
+            priority=row.priority,
+            queue=row.queue,
+            fairness_key=row.fairness_key or None,
+        )
         new = new_run(row.workflow, row.input, self._parts.clock, options)
         new.options = row.options
         started = await self.store.fork(run_id, at, new)
         if not started.created:
             raise IdReused(f"run {new.id!r} exists already; a fork needs an id of its own")
         return Run(self, started.row.id, found)
-
-
-class _Parts:
-    """What an app has while it is open; shared by the copies that `with_options` makes."""
-
-    def __init__(self, clock: Clock) -> None:
-        self.clock = clock
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self.store: Store | None = None
-        self.worker: Worker | None = None
-        self.committer: Committer | None = None
-        self.results: Results | None = None
-
-    def clear(
-        self,
-    ) -> tuple[Store | None, Worker | None, Committer | None, Results | None]:
-        """Gives up everything at once, so that nobody opens or closes it a second time."""
-        had = self.store, self.worker, self.committer, self.results
-        self.loop = self.store = self.worker = self.committer = self.results = None
-        return had
-
-    def require_loop(self) -> None:
-        """What is open here lives on one event loop, and waits and rings there without locks."""
-        here = asyncio._get_running_loop()
-        if here is None or self.loop is None or here is self.loop:
-            return
-        if self.loop.is_closed():
-            raise WrongEventLoop(
-                "the event loop that this app was opened on is closed: open, use and close it on "
-                "one loop, with `async with app:`"
-            )
-        raise WrongEventLoop(
-            "this app was opened on another event loop. Call it there: "
-            "`asyncio.run_coroutine_threadsafe(app.start(...), loop).result()` with the loop that "
-            "opened it; or, in a process of plain threads, open it with `with app.sync() as door:` "
-            "and let every thread use the door"
-        )
 
 
 def _listed(

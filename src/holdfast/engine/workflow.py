@@ -65,6 +65,7 @@ class RunOptions:
     delay: timedelta | None = None
     priority: int = 0
     queue: str = "default"
+    fairness_key: str | None = None  # keys share their queue evenly
     durability: Durability = "full"
 
     def __post_init__(self) -> None:
@@ -74,7 +75,7 @@ class RunOptions:
                 raise BadArguments(f"{name} is a timedelta, not {given!r}")
             if given is not None and not timedelta(0) <= given <= _DURATION_MAX:
                 raise BadArguments(f"{name} must be between nothing and 1,000 years, not {given}")
-        for name in ("id", "session", "queue"):
+        for name in ("id", "session", "queue", "fairness_key"):
             text = getattr(self, name)
             if text is not None and not _is_name(text):
                 raise BadArguments(f"{name} is text of 1 to 512 characters, not {text!r}")
@@ -289,6 +290,7 @@ def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) ->
         incarnation=uuid.uuid4().hex,
         queue=options.queue,
         priority=options.priority,
+        fairness_key=options.fairness_key or "",
         ready_at=now + (to_micros(options.delay) if options.delay else 0),
         deadline_at=now + to_micros(options.deadline) if options.deadline else None,
         session=options.session,

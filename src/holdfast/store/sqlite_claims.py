@@ -85,8 +85,12 @@ class _Claiming:
         each = -(-room // len(lanes))
         self._fetch(lanes, places[0][2], each)
         before, passed_over = len(self.claimed), False
-        for lane, (row, newest) in line.in_turn():
-            if row.strikes >= SUSPECT_STRIKES and self.claimed:
+        in_turn = line.in_turn()
+        suspect = self._suspect([row for _, (row, _) in in_turn])
+        for lane, (row, newest) in in_turn:
+            if suspect is not None and row.key != suspect:
+                continue
+            if row.strikes >= SUSPECT_STRIKES and (self.claimed or suspect is None):
                 continue
             if not self._may_take(row):
                 continue
@@ -99,6 +103,14 @@ class _Claiming:
                 return False
         full = any(len(lane.due) >= each for lane in lanes)
         return passed_over or (full and len(self.claimed) > before)
+
+    def _suspect(self, due: list[RunRow]) -> RunKey | None:
+        """A suspect goes alone, and others may have to wait for it long: so it waits for its turn
+        until none of them has waited longer."""
+        if self.claimed or not any(row.strikes >= SUSPECT_STRIKES for row in due):
+            return None
+        oldest = min(due, key=lambda row: (row.ready_at, row.key))
+        return oldest.key if oldest.strikes >= SUSPECT_STRIKES else None
 
     def _lanes(self, places: list[Head]) -> list[Lane[tuple[RunRow, int]]]:
         found: list[Lane[tuple[RunRow, int]]] = []

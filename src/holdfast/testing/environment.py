@@ -196,7 +196,7 @@ class Environment:
         ):
             return f"run {mail[0].run} has mail"
         names = [w.name for w in self.app.workflows.values() if not w.is_remote]
-        due = (await store.next_due(names, alone=not worker.runs)).first
+        due = (await store.next_due(names, alone=not worker.runs, worker=worker.id)).first
         if due is not None and due <= self.clock.now():
             return "a run or a tick is due"
         if not worker.is_idle:

@@ -944,24 +944,36 @@ BEGIN
                             ELSE _suspect_strikes END AS strikes
                     FROM first
                 )
-                SELECT a.queue, a.key AS lane, a.stood, best.* , best.nth >= a.each AS full
-                FROM asked a CROSS JOIN LATERAL (
-                    SELECT both_parts.*, row_number() OVER (ORDER BY ready_at, key) AS nth FROM (
-                        SELECT * FROM due_in_lane(a.workflow, a.queue, _level.priority, a.name, _now,
-                            a.strikes, a.each::integer) WHERE a.new_too
-                        UNION ALL
-                        SELECT * FROM due_in_lane(a.workflow, a.queue, _level.priority,
-                            '>' || a.name, _now, a.strikes, a.each::integer)
-                    ) both_parts
-                ) best
-                ORDER BY a.ahead + best.nth, a.chance, best.nth
+                SELECT *, CASE WHEN oldest_strikes >= _suspect_strikes THEN oldest END AS suspect FROM (
+                    SELECT a.queue, a.key AS lane, a.stood, a.ahead, a.chance, best.*,
+                        best.nth >= a.each AS full,
+                        first_value(best.key) OVER oldest_first AS oldest,
+                        first_value(best.strikes) OVER oldest_first AS oldest_strikes
+                    FROM asked a CROSS JOIN LATERAL (
+                        SELECT both_parts.*, row_number() OVER (ORDER BY ready_at, key) AS nth FROM (
+                            SELECT * FROM due_in_lane(a.workflow, a.queue, _level.priority, a.name,
+                                _now, a.strikes, a.each::integer) WHERE a.new_too
+                            UNION ALL
+                            SELECT * FROM due_in_lane(a.workflow, a.queue, _level.priority,
+                                '>' || a.name, _now, a.strikes, a.each::integer)
+                        ) both_parts
+                    ) best
+                    WINDOW oldest_first AS (ORDER BY best.ready_at, best.key)
+                ) due
+                ORDER BY ahead + nth, chance, nth
             LOOP
                 _full := _full OR _due.full;
                 IF cardinality(_taken) >= _limit THEN
                     _cut := true;
                     EXIT;
                 END IF;
-                CONTINUE WHEN _due.strikes >= _suspect_strikes AND cardinality(_taken) > 0;
+                -- A suspect goes alone, and others may have to wait for it long: so it waits for its
+                -- turn until none of them has waited longer.
+                IF cardinality(_taken) = 0 AND _due.suspect IS NOT NULL THEN
+                    CONTINUE WHEN _due.key <> _due.suspect;
+                ELSE
+                    CONTINUE WHEN _due.strikes >= _suspect_strikes;
+                END IF;
                 _nth := array_position(_q_names, _due.queue);
                 IF _nth IS NOT NULL THEN
                     CONTINUE WHEN _q_room[_nth] <= 0;
