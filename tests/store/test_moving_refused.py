@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -9,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from holdfast import SchemaMismatch, StoreCorrupt, StoreError, StoreMoved, StoreUnavailable, store
+from holdfast import (
+    Holdfast,
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreError,
+    StoreMoved,
+    StoreUnavailable,
+    store,
+)
 from holdfast.errors import LeaseLost, Unsupported
 from holdfast.store import copying
 from holdfast.store.base import Start, Store
@@ -152,6 +161,21 @@ async def test_another_process_is_refused_too_and_goes_on_when_the_move_is_taken
         await store.undo_move(source, target)
         process.stdin.write("\n")
         assert [await heard(process) for _ in range(3)] == [["done"]] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_who_waits_for_a_result_is_told_where_the_run_is(urls: Urls, kind: str) -> None:
+    source, target = urls(kind), urls("sqlite")
+    await fill(source)
+    async with Holdfast(source, worker=False) as app:
+        waiting = [asyncio.create_task(app.result(id)) for id in ("pending", "also pending")]
+        await app.row("pending")
+        assert await store.move(source, target)
+        for task in waiting:
+            with pytest.raises(StoreMoved, match=re.escape(target)):
+                await task
+        with pytest.raises(StoreMoved, match=re.escape(target)):
+            await app.result("run 1")
 
 
 # Which moves are refused

@@ -12,7 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable
 
-from holdfast.errors import NotOpen, StoreError, UnknownRun
+from holdfast.errors import NotOpen, StoreError, StoreMoved, UnknownRun
 from holdfast.store.base import Store
 from holdfast.types import ENDED, RunId, RunRow, Status
 
@@ -92,6 +92,11 @@ class Results:
             self._bell.clear()
             try:
                 await self._look()
+            except StoreMoved as error:
+                for futures in self._waiting.values():
+                    for future in futures:
+                        if not future.done():
+                            future.set_exception(error)
             except StoreError:
                 continue  # the next look may work; whoever waits goes on waiting
             except Exception:

@@ -252,7 +252,8 @@ class Store(ScheduleStore, Protocol):
     async def get(self, run: RunId) -> RunRow | None: ...
 
     async def settled(self, runs: Sequence[RunId]) -> list[RunRow]:
-        """Those of these runs that have ended, are parked or quarantined."""
+        """Those of these runs that have ended, are parked or quarantined. StoreMoved: none is here,
+        and none will be."""
         ...
 
     async def find(self, which: RunFilter) -> list[RunRow]: ...

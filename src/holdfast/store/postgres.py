@@ -30,6 +30,7 @@ from holdfast.store.base import (
     Reaped,
     Started,
 )
+from holdfast.store.marks import LEFT, store_moved
 from holdfast.store.postgres_address import parse
 from holdfast.store.postgres_bell import Bell, soon
 from holdfast.store.postgres_commit import Committing
@@ -156,7 +157,10 @@ class PostgresStore(Queues, Schedules):
         return run_row(found[0]) if found else None
 
     async def settled(self, runs: Sequence[RunId]) -> list[RunRow]:
-        return [run_row(row) for row in await self._link.read(self._sql["settled_runs"], runs)]
+        found = await self._link.read(self._sql["settled_runs"], runs)
+        if not found and (left := await self._link.read(self._sql["has_left"])):
+            raise store_moved(LEFT, left[0][0], self.address.shown)
+        return [run_row(row) for row in found]
 
     async def find(self, which: RunFilter) -> list[RunRow]:
         where, values = conditions(which, self.address.schema)

@@ -169,7 +169,7 @@ class SQLiteStore(Schedules):
         return await self._reader.run(lambda db: sqlite_runs.get(db, run))
 
     async def settled(self, runs: Sequence[RunId]) -> list[RunRow]:
-        return await self._reader.run(lambda db: sqlite_runs.settled(db, runs))
+        return await self._reader.run(lambda db: sqlite_runs.settled(db, runs, self.path))
 
     async def find(self, which: RunFilter) -> list[RunRow]:
         return await self._reader.run(lambda db: sqlite_runs.find(db, which), short=False)

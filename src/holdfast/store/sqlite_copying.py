@@ -14,6 +14,7 @@ from typing import TypeVar
 from holdfast.clock import Micros
 from holdfast.store import sqlite_upkeep, sqlite_workers
 from holdfast.store.copying import GUARDED, READ_ROWS, TABLES, Row, Table
+from holdfast.store.doorbell import Doorbell
 from holdfast.store.liveness import Liveness
 from holdfast.store.marks import ARRIVING, COPYING, Mark, store_moved
 from holdfast.store.moving import NotFree, in_use, not_empty, not_ours
@@ -39,6 +40,7 @@ class SQLiteEnd:
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         self.path = path_of(url)
         self.shown = f"sqlite:///{self.path}"
+        self._bell = Doorbell(f"{self.path}-workers")
         self._liveness = Liveness(f"{self.path}-workers")
         self._token: str | None = None  # of the move whose rows are written
         self._read_only = read_only
@@ -58,12 +60,13 @@ class SQLiteEnd:
     def _open(self) -> tuple[Writer | None, Db]:
         if self._read_only:
             return None, sqlite_upkeep.read_only(self.path)
-        writer = Writer(open_database(self.path), self.path, lambda: None, lambda: None)
+        writer = Writer(open_database(self.path), self.path, self._bell.ring, lambda: None)
         return writer, connected(self.path)
 
     async def close(self) -> None:
         lanes, self._lanes = self._lanes, None
         if lanes is not None:
+            self._bell.close()
             lanes[1].close()
             if lanes[0] is not None:
                 lanes[0].close_now()
@@ -212,9 +215,11 @@ class SQLiteEnd:
                 db.execute(_REFUSE.format(table=table, verb=verb))
 
     async def change(self, token: str, before: str, after: str) -> bool:
-        return await self._write(
-            lambda db: db.execute(_CHANGE, (after, token, before)).rowcount == 1
-        )
+        def work(db: Db) -> bool:
+            db.news = True  # whoever waits for the end of a run will not see it here
+            return db.execute(_CHANGE, (after, token, before)).rowcount == 1
+
+        return await self._write(work)
 
     async def unmark(self, token: str, state: str, *, emptied: bool = False) -> bool:
         def work(db: Db) -> bool:

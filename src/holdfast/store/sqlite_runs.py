@@ -13,6 +13,7 @@ from holdfast.store.rows import entry as entry_row
 from holdfast.store.rows import promise as promise_row
 from holdfast.store.rows import run_row
 from holdfast.store.sqlite_commit import insert_run
+from holdfast.store.sqlite_errors import moved
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL
 from holdfast.types import (
@@ -42,8 +43,11 @@ def _known(db: Db, id: RunId) -> RunRow:
     return row
 
 
-def settled(db: Db, ids: Sequence[RunId]) -> list[RunRow]:
-    return [run_row(row) for row in db.execute(SQL["settled_runs"], (json.dumps(list(ids)),))]
+def settled(db: Db, ids: Sequence[RunId], path: str) -> list[RunRow]:
+    found = [run_row(row) for row in db.execute(SQL["settled_runs"], (json.dumps(list(ids)),))]
+    if not found and db.execute(SQL["has_left"]).fetchone():
+        raise moved(db, path)
+    return found
 
 
 def children(db: Db, run: RunKey) -> list[RunRow]:

@@ -32,6 +32,10 @@ JOIN "{schema}".runs r ON r.key = taken.key
 WHERE r.owner = $2
 ORDER BY taken.place;
 
+-- name: has_left
+-- Where to everything here has moved.
+SELECT other FROM "{schema}".moves WHERE state = 'left';
+
 -- name: settled_runs
 -- Those of many runs that have ended or wait for somebody's decision.
 SELECT RUN_COLUMNS FROM "{schema}".runs r

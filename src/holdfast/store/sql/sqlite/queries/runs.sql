@@ -12,6 +12,10 @@ SELECT RUN_COLUMNS FROM runs r WHERE r.id = ?;
 -- One run, by the store's own key.
 SELECT RUN_COLUMNS FROM runs r WHERE r.key = ?;
 
+-- name: has_left
+-- Whether everything here has moved elsewhere.
+SELECT 1 FROM moves WHERE state = 'left';
+
 -- name: settled_runs
 -- Those of many runs that have ended or wait for somebody's decision.
 SELECT RUN_COLUMNS
