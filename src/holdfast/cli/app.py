@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import control, db, move, runs, schedules, serve
+from holdfast.cli import control, db, move, queues, runs, schedules, serve
 from holdfast.cli.target import report
 from holdfast.errors import HoldfastError
 
@@ -61,6 +61,7 @@ _db.command("upgrade")(db.upgrade)
 _db.command("check")(db.check)
 app.add_typer(_db, name="db")
 app.add_typer(schedules.commands, name="schedules")
+app.add_typer(queues.commands, name="queues")
 
 
 def main() -> None:

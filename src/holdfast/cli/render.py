@@ -15,7 +15,7 @@ from typing import Any
 from holdfast import codec
 from holdfast.clock import Micros, to_datetime
 from holdfast.errors import NotDecodable
-from holdfast.types import Entry, PromiseRow, RunRow, ScheduleRow, Status, WorkerRow
+from holdfast.types import Entry, PromiseRow, QueueRow, RunRow, ScheduleRow, Status, WorkerRow
 
 TEXT_MAX = 60
 WIDTH_WITHOUT_TERMINAL = 10_000
@@ -153,6 +153,33 @@ def print_schedules(rows: Sequence[ScheduleRow]) -> None:
     _print_table(columns, lines)
 
 
+def print_queues(found: Sequence[tuple[QueueRow, str]]) -> None:
+    lines = [
+        (
+            row.name,
+            _limits(row) or "none",
+            str(row.running),
+            str(row.ready),
+            when(row.oldest),
+            Styled("paused", "yellow") if row.paused else waits_for,
+        )
+        for row, waits_for in found
+    ]
+    _print_table(("name", "limits", "running", "ready", "oldest", "waiting for"), lines)
+
+
+def _limits(row: QueueRow) -> str:
+    parts = []
+    if row.concurrency is not None:
+        parts.append(f"{row.concurrency} at once")
+    if row.per_worker is not None:
+        parts.append(f"{row.per_worker} per worker")
+    if row.rate_count is not None:
+        burst = f", {row.rate_burst} early" if row.rate_burst > 1 else ""
+        parts.append(f"{row.rate_count} in {span(row.rate_micros)}{burst}")
+    return ", ".join(parts)
+
+
 def _entry_line(entry: Entry) -> tuple[Cell, ...]:
     output = payload(entry.output, failed=entry.failed)
     return (
@@ -281,6 +308,26 @@ def schedule_data(row: ScheduleRow) -> dict[str, Any]:
         "last_at": _iso(row.last_at),
         "last_run": row.last_run,
         "input": payload_data(row.input),
+    }
+
+
+def queue_data(row: QueueRow, waits_for: str) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "concurrency": row.concurrency,
+        "per_worker": row.per_worker,
+        "rate": None
+        if row.rate_count is None or row.rate_micros is None
+        else {
+            "count": row.rate_count,
+            "seconds": row.rate_micros / 1e6,
+            "burst": row.rate_burst,
+        },
+        "paused": row.paused,
+        "running": row.running,
+        "ready": row.ready,
+        "oldest": _iso(row.oldest),
+        "waits_for": waits_for or None,
     }
 
 

@@ -262,6 +262,7 @@ class Holdfast(Queueing, Scheduling):
             now,
             served=row.workflow in self.workflows if self.workflows else None,
             ahead=ahead,
+            queue=await self._queue_waits_for(row),
         )
 
     async def result(self, run_id: str) -> Any:

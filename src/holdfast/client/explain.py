@@ -18,15 +18,20 @@ def why(
     *,
     served: bool | None,
     ahead: RunRow | None = None,
+    queue: str = "",
 ) -> str:
     """`workers` are those alive; `served` says whether the asking app lists the workflow, None if
-    it lists none at all; `ahead` is the run of its session that it waits behind."""
+    it lists none at all; `ahead` is the run of its session that it waits behind; `queue` says what
+    the runs of its queue wait for."""
     steps = sum(entry.kind is Kind.STEP and not entry.failed for entry in journal)
     said = [
         f"Run {row.id} of {row.workflow} was started {_ago(now - row.created_at)} "
         f"and has completed {steps} step{'s' if steps != 1 else ''}."
     ]
-    said.append(_state(row, workers, now, served) if ahead is None else _behind(row, ahead))
+    if ahead is not None:
+        said.append(_behind(row, ahead))
+    else:
+        said.append(_state(row, workers, now, served, queue))
     failure = _last_failure(row, journal)
     if failure:
         said.append(failure)
@@ -38,7 +43,9 @@ def why(
     return " ".join(said)
 
 
-def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool | None) -> str:
+def _state(
+    row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool | None, queue: str
+) -> str:
     match row.status:
         case Status.COMPLETED | Status.FAILED | Status.CANCELLED:
             return f"It ended as {row.status} {_ago(now - (row.ended_at or now))}."
@@ -60,6 +67,8 @@ def _state(row: RunRow, workers: Sequence[WorkerRow], now: Micros, served: bool 
                 return "It can go on, but no worker is alive."
             if served is False:
                 return f"It is stalled: nobody here serves the workflow {row.workflow!r}."
+            if queue:
+                return f"It can go on; the queue {row.queue!r} waits for {queue}."
             return "It can go on and waits for a worker with room."
         case Status.PAUSED:
             return "It was paused by hand."

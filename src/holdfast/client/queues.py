@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.clock import Clock
+from holdfast.clock import Clock, Micros, to_datetime
 from holdfast.errors import BadArguments
 from holdfast.limits import Queue
+from holdfast.store import pace
 from holdfast.store.base import Store
-from holdfast.types import QueueRow
+from holdfast.types import QueueRow, RunRow, Status
+
+A_WORKER = "a worker with room"
 
 
 class Queueing:
@@ -34,6 +37,14 @@ class Queueing:
         """Lets the runs of a paused queue go on."""
         await self.store.pause_queue(name, paused=False)
 
+    async def _queue_waits_for(self, row: RunRow) -> str:
+        if row.status is not Status.PENDING:
+            return ""
+        now = self.clock.now()
+        found = await self.store.queues(now)
+        waits = next((waits_for(q, now) for q in found if q.name == row.queue), "")
+        return "" if waits == A_WORKER else waits
+
 
 def queues_listed(given: Iterable[Queue]) -> list[Queue]:
     found: dict[str, Queue] = {}
@@ -49,3 +60,20 @@ async def declare_queues(store: Store, queues: Iterable[Queue]) -> None:
     rows = [queue.row for queue in queues]
     if rows:
         await store.declare(rows)
+
+
+def waits_for(row: QueueRow, now: Micros) -> str:
+    """What the runs of a queue wait for that are due; empty: there are none."""
+    if row.paused:
+        return f"somebody to resume it: `holdfast queues resume {row.name}`"
+    if not row.ready:
+        return ""
+    if row.concurrency is not None and row.running >= row.concurrency:
+        return f"one of {row.running} runs to leave memory"
+    if row.rate_count is not None and row.rate_micros is not None:
+        at = pace.free_at(
+            row.next_at, pace.interval(row.rate_count, row.rate_micros), row.rate_burst
+        )
+        if at > now:
+            return f"its rate, until {to_datetime(at):%Y-%m-%d %H:%M:%S} UTC"
+    return A_WORKER

@@ -26,6 +26,7 @@ from holdfast.engine import rest
 from holdfast.engine.schedule import Schedule
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import RunError
+from holdfast.limits import Queue
 from holdfast.store.base import Store
 from holdfast.testing.kept_store import KeptStore
 from holdfast.types import HALTED, RunRow
@@ -62,6 +63,7 @@ class Environment:
         workflows: Iterable[Workflow[Any, Any] | types.ModuleType],
         *,
         schedules: Iterable[Schedule] = (),
+        queues: Iterable[Queue] = (),
         worker_options: WorkerOptions | None = None,
         clock: FakeClock | SystemClock | None = None,
         store: KeptStore | None = None,
@@ -77,6 +79,7 @@ class Environment:
         self.app = Holdfast(
             cast(Store, self.store),
             workflows=workflows,
+            queues=queues,
             schedules=schedules,
             worker_options=replace(options, on_step=self._step_began),
             clock=self.clock,
