@@ -121,7 +121,20 @@ async def _connect(url: str, pooled: bool, settings: dict[str, str]) -> Connecti
         return connection
 
     loop = asyncio.get_running_loop()
-    return await loop.create_task(make(), context=contextvars.Context())
+    making = loop.create_task(make(), context=contextvars.Context())
+    try:
+        return await asyncio.shield(making)
+    except asyncio.CancelledError:
+        # The driver would leave a half-made connection behind: it is made, and then ended.
+        await asyncio.wait({making}, timeout=1)
+        making.cancel()
+        making.add_done_callback(_end)
+        raise
+
+
+def _end(making: asyncio.Task[Connection]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        making.result().terminate()
 
 
 def _socket_of(connection: Connection) -> Any:
