@@ -1,12 +1,49 @@
-"""What every test of the engine is held to."""
+"""What every test of the engine is held to, and the stores it runs on."""
 
 from __future__ import annotations
 
 import gc
+import inspect
+import itertools
 import logging
 from collections.abc import Iterator
 
 import pytest
+
+from holdfast.store import upgrade
+from holdfast.testing.kept_store import KeptStore
+
+BOTH_STORES = {"test_children", "test_sessions", "test_suspension", "test_waits"}
+"""Modules whose tests run on PostgreSQL, too, as far as they open an Environment of their own: the
+engine's part that asks most of a store."""
+
+_numbers = itertools.count()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.module.__name__.rpartition(".")[2] not in BOTH_STORES:
+        return
+    if "Environment(" in inspect.getsource(metafunc.function):
+        metafunc.parametrize("kept_in", ["memory", "postgres"], indirect=True)
+
+
+class OnPostgres(KeptStore):
+    async def open(self) -> None:
+        await upgrade(self.url)
+        await super().open()
+
+
+@pytest.fixture(autouse=True)
+def kept_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where an Environment keeps its runs if it is not told: each has a place of its own."""
+    where: str = getattr(request, "param", "memory")
+    if where == "postgres":
+        url: str = request.getfixturevalue("postgres_url")
+        monkeypatch.setattr(
+            "holdfast.testing.environment.KeptStore",
+            lambda: OnPostgres(f"{url}_{next(_numbers)}"),
+        )
+    return where
 
 
 @pytest.fixture(autouse=True)
