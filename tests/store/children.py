@@ -128,6 +128,22 @@ async def live_with_children(path: str, name: str) -> None:
     sys.stdin.readline()
 
 
+async def fork_while_registering(path: str, name: str) -> None:
+    """Forks a child that lives on, when it is told to, while the worker's sessions are opened."""
+    store = await opened(path)
+    say("open")
+    await asyncio.to_thread(sys.stdin.readline)
+    registering = asyncio.create_task(worker(store, name))
+    await asyncio.to_thread(sys.stdin.readline)
+    forked = os.fork()
+    if forked == 0:
+        signal.pause()
+    say(forked)
+    await registering
+    say("registered")
+    await asyncio.to_thread(sys.stdin.readline)
+
+
 async def live_with_an_heir_of_the_lock(path: str, name: str) -> None:
     """A worker whose lock somebody else keeps alive, as a careless subprocess can."""
     store = await opened(path)
@@ -191,6 +207,7 @@ _KNOWN: list[Callable[..., Coroutine[Any, Any, None]]] = [
     claim_everything,
     commit_forever,
     fork_and_use,
+    fork_while_registering,
     live,
     live_in_a_ring,
     live_with_an_heir_of_the_lock,

@@ -91,6 +91,10 @@ async def peer(url: str) -> AsyncIterator[Peer]:
         yield made
 
 
+def through(proxy: Proxy, server: PostgresServer, url: str) -> str:
+    return url.replace(f":{server.port}/", f":{proxy.port}/")
+
+
 async def watched_by(peer: Peer, seen: Locks, name: str) -> None:
     await peer.watch_all()
     await until(lambda: seen.watchers(name), f"somebody waits for a lock of {name}")
@@ -128,6 +132,31 @@ class TestDeath:
         finally:
             for pid in survivors:
                 os.kill(pid, signal.SIGKILL)
+
+    async def test_nor_does_one_that_was_forked_while_the_worker_connected(
+        self, url: str, postgres: PostgresServer, peer: Peer, seen: Locks
+    ) -> None:
+        with Proxy(postgres.port) as proxy, spawning(through(proxy, postgres, url)) as spawn:
+            child = spawn("fork_while_registering", "w1")
+            assert line(child) == ["open"]
+            proxy.pause()
+            before = proxy.connections
+
+            async def connecting() -> bool:
+                return proxy.connections >= before + 2
+
+            tell(child)
+            await until(connecting, "it opens both sessions")
+            tell(child)
+            (survivor,) = line(child)
+            try:
+                proxy.resume()
+                assert line(child) == ["registered"]
+                await watched_by(peer, seen, "w1")
+                child.kill()
+                await come(peer.told["w1"])
+            finally:
+                os.kill(int(survivor), signal.SIGKILL)
 
     async def test_a_watcher_that_is_stopped_hides_nobodys_death(
         self, peer: Peer, seen: Locks, spawn: Spawn
@@ -232,7 +261,7 @@ class TestCutConnections:
         self, url: str, postgres: PostgresServer, peer: Peer, seen: Locks
     ) -> None:
         with Proxy(postgres.port) as proxy:
-            async with Peer(url.replace(f":{postgres.port}/", f":{proxy.port}/"), "w1") as cut_off:
+            async with Peer(through(proxy, postgres, url), "w1") as cut_off:
                 await started_and_claimed(peer.store, "run", by="w1")
                 await watched_by(peer, seen, "w1")
                 sessions = await seen.holders("w1")

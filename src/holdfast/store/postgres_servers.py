@@ -34,6 +34,7 @@ _SERVER_SETTINGS = {
 }
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
+_forks = 0
 
 
 _TIMELINE = """
@@ -110,15 +111,19 @@ async def _connect(url: str, pooled: bool, settings: dict[str, str]) -> Connecti
     async def make() -> Connection:
         # A pooler would not let other settings pass.
         ours = {} if pooled else {**_SERVER_SETTINGS, **settings}
-        connection = await asyncpg.connect(
-            url,
-            timeout=CONNECT_SECONDS,
-            statement_cache_size=0 if pooled else 100,
-            server_settings={"application_name": "holdfast", **ours},
-        )
-        keep_alive(connection)
-        _open.add(connection)
-        return connection
+        while True:
+            forks = _forks
+            connection = await asyncpg.connect(
+                url,
+                timeout=CONNECT_SECONDS,
+                statement_cache_size=0 if pooled else 100,
+                server_settings={"application_name": "holdfast", **ours},
+            )
+            keep_alive(connection)
+            _open.add(connection)
+            if forks == _forks:
+                return connection
+            connection.terminate()  # a child has its socket, too, and does not know of it
 
     loop = asyncio.get_running_loop()
     making = loop.create_task(make(), context=contextvars.Context())
@@ -164,8 +169,13 @@ def _leave_in_child() -> None:
     os.close(null)
 
 
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
 if sys.platform != "win32":
-    os.register_at_fork(after_in_child=_leave_in_child)
+    os.register_at_fork(before=_count_fork, after_in_child=_leave_in_child)
 
 
 def cut_after(connection: Connection, seconds: float) -> asyncio.TimerHandle:
