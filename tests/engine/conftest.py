@@ -21,7 +21,7 @@ _numbers = itertools.count()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    if metafunc.module.__name__.rpartition(".")[2] not in BOTH_STORES:
+    if metafunc.definition.path.stem not in BOTH_STORES:
         return
     if "Environment(" in inspect.getsource(metafunc.function):
         metafunc.parametrize("kept_in", ["memory", "postgres"], indirect=True)
