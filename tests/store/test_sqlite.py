@@ -31,7 +31,6 @@ from holdfast.store.sqlite_upkeep import restore  # noqa: E402
 from holdfast.testing.conformance.given import (  # noqa: E402
     NOW,
     append,
-    claim_ids,
     do,
     end,
     new_run,
@@ -369,55 +368,6 @@ class TestWhereWorkRuns:
 
 
 class TestWaitingIsFree:
-    def steps_of_a_claim(self, store: SQLiteStore, sql: str) -> int:
-        """How much SQLite computes to find who can be claimed: no clock is steady enough."""
-        db = store._reader._db
-        count = 0
-
-        def tick() -> int:
-            nonlocal count
-            count += 1
-            return 0
-
-        db.set_progress_handler(tick, 10)
-        wanted = {"workflows": '["research"]', "now": NOW, "limit": 10, "strikes": 2}
-        db.execute(sql, wanted).fetchall()
-        db.set_progress_handler(None, 0)
-        return count
-
-    async def test_100_000_waiting_runs_cost_claims_nothing(self, store: SQLiteStore) -> None:
-        await worker(store)
-        for n in range(5):
-            await start(store, f"due-{n}")
-        names = ("claimable", "next_ready")
-        before = {name: self.steps_of_a_claim(store, SQL[name]) for name in names}
-        insert = (
-            "INSERT INTO runs (id, workflow, status, created_at, updated_at, incarnation, digest, "
-            "input, ready_at, priority, blocked, session) "
-            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 25000) "
-            "SELECT ? || n, ?, 'waiting', 1, 1, '', '', '', ?, 0, ?, ? FROM n"
-        )
-        waiting = [
-            ("timer-", "research", NOW + 1, 0, None),
-            ("mail-", "research", None, 0, None),
-            ("behind-", "research", NOW, 1, "session"),
-            ("unserved-", "other", NOW, 0, None),
-        ]
-        await store._writer.run(lambda db: db.executemany(insert, waiting))
-        after = {name: self.steps_of_a_claim(store, SQL[name]) for name in names}
-        for name in names:
-            assert after[name] <= before[name] + 5, name
-        assert await claim_ids(store, limit=3) == ["due-0", "due-1", "due-2"]
-
-    async def test_the_index_leads_to_the_runs_that_are_due(self, store: SQLiteStore) -> None:
-        wanted = {"workflows": '["research"]', "now": NOW, "limit": 10, "strikes": 2}
-        for name in ("claimable", "next_ready"):
-            plan = store._reader._db.execute(f"EXPLAIN QUERY PLAN {SQL[name]}", wanted).fetchall()
-            lines = [str(found[3]) for found in plan]
-            on_runs = [line for line in lines if "runs" in line or "due" in line]
-            assert any("runs_ready (workflow=? AND priority=?" in line for line in on_runs), lines
-            assert not any(line.startswith(("SCAN runs", "SCAN r", "SCAN due")) for line in lines)
-
     async def test_an_append_is_checked_by_two_look_ups(self, store: SQLiteStore) -> None:
         plan = store._reader._db.execute(f"EXPLAIN QUERY PLAN {SQL['tail']}", (1,)).fetchall()
         lines = [str(found[3]) for found in plan]

@@ -212,12 +212,14 @@ def _take(db: Db, worker: WorkerId, row: RunRow, newest: int, now: Micros) -> Cl
 def is_behind(db: Db, workflow: str, queue: str, priority: int, now: Micros) -> bool:
     """Whether a run that is started now must not be claimed in passing: its queue has limits, or
     others are ahead of it."""
-    if db.execute(SQL["queue"], (queue,)).fetchone() is not None:
-        return True
+    where = {"workflow": workflow, "queue": queue}
+    declared, occupied = db.execute(SQL["in_queue"], where).fetchone()
+    if declared or not occupied:
+        return bool(declared)
     at: int | None = priority
     while at is not None:
-        where = {"workflow": workflow, "queue": queue, "priority": at, "now": now}
-        found, at = db.execute(SQL["is_behind"], where).fetchone()
+        here = {**where, "priority": at, "now": now}
+        found, at = db.execute(SQL["is_behind"], here).fetchone()
         if found:
             return True
     return False

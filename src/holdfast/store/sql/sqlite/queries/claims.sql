@@ -16,11 +16,15 @@ WITH RECURSIVE heads (workflow, queue, priority) AS (
         ORDER BY queue, priority LIMIT 1)
     UNION ALL
     SELECT other.workflow, other.queue, other.priority
-    FROM heads CROSS JOIN runs other ON other.key = (
-        SELECT key FROM runs
-        WHERE workflow = heads.workflow AND ready_at IS NOT NULL AND blocked = 0
-          AND (queue, priority) > (heads.queue, heads.priority)
-        ORDER BY queue, priority LIMIT 1)
+    FROM heads CROSS JOIN runs other ON other.key = coalesce(
+        (SELECT key FROM runs
+        WHERE workflow = heads.workflow AND queue = heads.queue AND priority > heads.priority
+          AND ready_at IS NOT NULL AND blocked = 0
+        ORDER BY priority LIMIT 1),
+        (SELECT key FROM runs
+        WHERE workflow = heads.workflow AND queue > heads.queue
+          AND ready_at IS NOT NULL AND blocked = 0
+        ORDER BY queue, priority LIMIT 1))
 )
 
 -- name: ready_heads
@@ -48,7 +52,7 @@ UPDATE runs SET updated_at = :now WHERE key IN (
     SELECT key FROM runs
     WHERE workflow = :workflow AND queue = :queue AND priority = :priority
       AND ready_at <= :now AND blocked = 0 AND RUN_LANE IN ('-', '>-')
-    ORDER BY ready_at LIMIT :limit);
+    LIMIT :limit);
 
 -- name: keyed_lanes
 -- The fairness keys in line, from a certain one on, and how often each was served.
@@ -114,6 +118,12 @@ SELECT queue,
           AND ready_at IS NOT NULL AND blocked = 0 AND RUN_LANE > '>+' AND RUN_LANE < '>,'
           AND strikes < :strikes LIMIT 1))
 FROM heads GROUP BY queue;
+
+-- name: in_queue
+-- Whether a queue was declared, and whether any run of a workflow is in it: most often, neither.
+SELECT EXISTS (SELECT 1 FROM queues WHERE name = :queue), EXISTS (
+    SELECT 1 FROM runs
+    WHERE workflow = :workflow AND queue = :queue AND ready_at IS NOT NULL AND blocked = 0);
 
 -- name: is_behind
 -- Whether a new run of this workflow, queue and priority has others ahead of it; and the next higher
