@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import (
     Holdfast,
+    RunFilter,
     SchemaMismatch,
     StoreCorrupt,
     StoreError,
@@ -161,6 +162,36 @@ async def test_another_process_is_refused_too_and_goes_on_when_the_move_is_taken
         await store.undo_move(source, target)
         process.stdin.write("\n")
         assert [await heard(process) for _ in range(3)] == [["done"]] * 3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_no_run_that_was_accepted_while_the_move_began_is_left_behind(
+    urls: Urls, kind: str
+) -> None:
+    source, target = urls(kind), urls("sqlite")
+    await fill(source)
+    accepted: list[str] = []
+    busy = asyncio.Event()
+
+    async def go_on(name: str) -> None:
+        async with opened(source) as used:
+            for n in range(100_000):
+                await start(used, f"{name} {n}", session=f"s{n % 5}" if n % 2 else None)
+                accepted.append(f"{name} {n}")
+                await used.post(f"{name} {n}", MailKind.MESSAGE, "", b"x", NOW)
+                if n == 20:
+                    busy.set()
+
+    clients = [asyncio.create_task(go_on(name)) for name in ("ann", "bob", "eve")]
+    await busy.wait()
+    assert await store.move(source, target)
+    for client in clients:
+        with pytest.raises(StoreMoved):
+            await client
+    async with opened(target) as arrived:
+        found = {row.id for row in await arrived.find(RunFilter(limit=1_000_000))}
+    before = {*(f"run {n}" for n in range(8)), "pending", "also pending"}
+    assert found == {*accepted, *before}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -172,6 +172,13 @@ async def test_a_batch_is_bounded_by_bytes_too(urls: Urls, monkeypatch: pytest.M
     assert len(batches) > 4
 
 
+def test_large_rows_are_read_fewer_at_a_time():
+    large, small = (b"x" * copying.BATCH_BYTES, "y"), (b"x", "y")
+    assert copying.rows_to_read(10, [large] * 10) == 1
+    assert copying.rows_to_read(1, [small]) == 2
+    assert copying.rows_to_read(80, [small] * 80) == copying.READ_ROWS
+
+
 # What is not restored, and over what nothing is
 
 

@@ -19,6 +19,7 @@ from holdfast.errors import SchemaMismatch, StoreCorrupt
 Value = int | str | bytes | None
 Row = tuple[Any, ...]
 
+READ_ROWS_FIRST = 10
 READ_ROWS = 100
 BATCH_ROWS = 500
 BATCH_BYTES = 4 << 20
@@ -73,8 +74,8 @@ class End(Protocol):
     def read(
         self, table: Table, columns: Sequence[str], after: Row | None
     ) -> AsyncGenerator[list[Row], None]:
-        """Rows with keys above `after`, in the order of their keys, READ_ROWS at a time. Texts are
-        ordered by their bytes."""
+        """Rows with keys above `after`, in the order of their keys, READ_ROWS at a time or fewer
+        (see `rows_to_read`). Texts are ordered by their bytes."""
         ...
 
     async def last(self, table: Table) -> Row | None:
@@ -157,12 +158,22 @@ async def _batches(
         async for chunk in chunks:
             for row in chunk:
                 batch.append(free(row))
-                size += sum(len(v) for v in row if isinstance(v, bytes | str))
+                size += _size(row)
                 if len(batch) >= BATCH_ROWS or size >= BATCH_BYTES:
                     yield batch
                     batch, size = [], 0
     if batch:
         yield batch
+
+
+def rows_to_read(before: int, chunk: list[Row]) -> int:
+    """How many rows to read next, so that also large ones do not fill the memory."""
+    size = sum(map(_size, chunk))
+    return max(1, min(READ_ROWS, 2 * before, before * BATCH_BYTES // max(1, size)))
+
+
+def _size(row: Row) -> int:
+    return sum(len(value) for value in row if isinstance(value, bytes | str))
 
 
 def _freeing(table: Table, columns: Sequence[str]) -> Callable[[Row], Row]:

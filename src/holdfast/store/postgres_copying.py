@@ -7,23 +7,26 @@ needs, and a restore. A lost connection is an error: whoever repeats the command
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from holdfast.clock import Micros
-from holdfast.errors import StoreError
+from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.store import postgres_errors as errors
 from holdfast.store import postgres_open
-from holdfast.store.copying import GUARDED, READ_ROWS, TABLES, Row, Table
+from holdfast.store.copying import GUARDED, READ_ROWS_FIRST, TABLES, Row, Table, rows_to_read
 from holdfast.store.marks import ARRIVING, COPYING, Mark, store_moved
 from holdfast.store.moving import NotFree, in_use, not_empty, not_ours
 from holdfast.store.postgres_address import Address, parse
 from holdfast.store.postgres_servers import Connection, Servers, close
 from holdfast.types import WorkerRow
 
+T = TypeVar("T")
+
 LOCK_SECONDS = 5
+LOCK_TRIES = 5
 
 _COLUMNS = """
 SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute
@@ -62,8 +65,10 @@ class PostgresEnd:
             await self._connect()
 
     async def _connect(self) -> None:
+        servers = Servers(self.address)
         try:
-            self._connection = await Servers(self.address).connect()
+            await servers.find_newest()
+            self._connection = await servers.connect()
         except (*errors.DRIVER_ERRORS, StoreError) as error:
             raise errors.store_error(error, self.address.shown) from error
 
@@ -111,8 +116,11 @@ class PostgresEnd:
         sql = f"SELECT {', '.join(columns)} FROM {table.name} {above} ORDER BY {', '.join(key)}"
         async with self.transaction() as connection:
             cursor = await connection.cursor(sql, *(after or ()))
-            while chunk := await cursor.fetch(READ_ROWS):
-                yield [_plain(row) for row in chunk]
+            count = READ_ROWS_FIRST
+            while found := await cursor.fetch(count):
+                chunk = [_plain(row) for row in found]
+                yield chunk
+                count = rows_to_read(count, chunk)
 
     async def last(self, table: Table) -> Row | None:
         order = ", ".join(f"{name} DESC" for name in await self._ordered_key(table))
@@ -197,6 +205,9 @@ class PostgresEnd:
             yield connection
 
     async def leave(self, mark: Mark, now: Micros) -> None:
+        await _patiently(lambda: self._leave(mark, now))
+
+    async def _leave(self, mark: Mark, now: Micros) -> None:
         async with self.undisturbed() as connection:
             there = await _mark(connection)
             if there is not None:
@@ -204,6 +215,10 @@ class PostgresEnd:
             await self._mark_as(connection, mark, now)
 
     async def arrive(self, mark: Mark, now: Micros) -> None:
+        await _patiently(lambda: self._arrive(mark, now))
+        self._token = mark.token
+
+    async def _arrive(self, mark: Mark, now: Micros) -> None:
         async with self.undisturbed() as connection:
             there = await _mark(connection)
             if there is None:
@@ -212,7 +227,6 @@ class PostgresEnd:
                 await self._mark_as(connection, mark, now)
             elif (there.state, there.token) != (mark.state, mark.token):
                 raise NotFree(str(store_moved(there.state, there.other, self.shown)))
-        self._token = mark.token
 
     async def _mark_as(self, connection: Connection, mark: Mark, now: Micros) -> None:
         living = await _living(connection)
@@ -239,6 +253,9 @@ class PostgresEnd:
             return bool(await connection.fetchval(_CHANGE, after, token, before))
 
     async def unmark(self, token: str, state: str, *, emptied: bool = False) -> bool:
+        return await _patiently(lambda: self._unmark(token, state, emptied))
+
+    async def _unmark(self, token: str, state: str, emptied: bool) -> bool:
         async with self.undisturbed() as connection:
             which = "DELETE FROM moves WHERE token = $1 AND state = $2 RETURNING true"
             if not await connection.fetchval(which, token, state):
@@ -255,6 +272,17 @@ class PostgresEnd:
         """Tells the planner of the rows; it would find out by itself, but later."""
         async with self.transaction() as connection:
             await connection.execute(f"ANALYZE {', '.join(table.name for table in TABLES)}")
+
+
+async def _patiently(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Tries again when those who just write were in the way: the server undid it as a whole."""
+    for _ in range(LOCK_TRIES - 1):
+        try:
+            return await work()
+        except StoreUnavailable as error:
+            if not errors.is_passing(error.__cause__ or error):
+                raise
+    return await work()
 
 
 def public_url(address: Address) -> str:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from holdfast.clock import Micros
 from holdfast.store import sqlite_upkeep, sqlite_workers
-from holdfast.store.copying import GUARDED, READ_ROWS, TABLES, Row, Table
+from holdfast.store.copying import GUARDED, READ_ROWS_FIRST, TABLES, Row, Table, rows_to_read
 from holdfast.store.doorbell import Doorbell
 from holdfast.store.liveness import Liveness
 from holdfast.store.marks import ARRIVING, COPYING, Mark, store_moved
@@ -107,11 +107,16 @@ class SQLiteEnd:
         above = f"WHERE ({key}) > ({', '.join('?' * len(table.key))})" if after else ""
         sql = f"SELECT {', '.join(columns)} FROM {table.name} {above} ORDER BY {key}"
         cursor = await self._read(lambda db: db.execute(sql, after or ()))
+        count = READ_ROWS_FIRST
         try:
-            while chunk := await self._read(lambda _: cursor.fetchmany(READ_ROWS)):
+            while chunk := await self._fetch(cursor, count):
                 yield chunk
+                count = rows_to_read(count, chunk)
         finally:
             cursor.close()
+
+    async def _fetch(self, cursor: sqlite3.Cursor, count: int) -> list[Row]:
+        return await self._read(lambda _: cursor.fetchmany(count))
 
     async def last(self, table: Table) -> Row | None:
         order = ", ".join(f"{name} DESC" for name in table.key)
