@@ -39,9 +39,8 @@ async def until(app: holdfast.Holdfast, run: holdfast.Run[str], status: Status) 
 
 async def test_a_timer_is_due_by_the_wall_clock_however_it_jumps(url: str) -> None:
     clock = JumpingClock()
-    app = holdfast.Holdfast(url, workflows=[nap], clock=clock)
-    app.store.poll_seconds = 1.0  # nobody tells of the jump: it is found out behind the timers
-    async with app:
+    async with holdfast.Holdfast(url, workflows=[nap], clock=clock) as app:
+        app.store.poll_seconds = 1.0  # nobody tells of a jump: it is found out behind the timers
         run = await app.start(nap, 5)
         await until(app, run, Status.WAITING)
         clock.offset = timedelta(hours=-5)
