@@ -302,9 +302,17 @@ BEGIN
     -- Whoever reaps the worker waits for this lock, and then finds these runs.
     PERFORM 1 FROM workers WHERE id = _worker FOR KEY SHARE;
     _registered := FOUND;
-    WITH given AS MATERIALIZED (
+    WITH places AS MATERIALIZED (
+        SELECT p.workflow, p.queue, p.priority,
+            is_behind(p.workflow, p.queue, p.priority, max(p.created_at)) AS behind
+        FROM unnest(_workflow, _queue, _priority, _created_at)
+            AS p (workflow, queue, priority, created_at)
+        WHERE true = ANY(_claim)
+        GROUP BY p.workflow, p.queue, p.priority
+    ), given AS MATERIALIZED (
         SELECT *, claim AND _registered AND ready_at <= created_at AND NOT (
-            SELECT is_behind(t.workflow, t.queue, t.priority, t.created_at)) AS claimed
+            SELECT p.behind FROM places p
+            WHERE (p.workflow, p.queue, p.priority) = (t.workflow, t.queue, t.priority)) AS claimed
         FROM unnest(_claim, _id, _workflow, _version, _queue, _priority, _incarnation, _input,
             _digest, _created_at, _ready_at, _deadline_at, _while_waiting, _parent, _parent_step,
             _options, _fairness_key) WITH ORDINALITY AS t (claim, id, workflow, version, queue, priority,
@@ -715,8 +723,9 @@ END $$;
 -- the index: however many runs wait there, it is one step.
 CREATE OR REPLACE FUNCTION ready_heads(_workflows text[])
 RETURNS TABLE (workflow text, queue text, priority integer)
-LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    WITH RECURSIVE heads AS (
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN QUERY WITH RECURSIVE heads AS (
         SELECT first.* FROM unnest(_workflows) AS served (name) CROSS JOIN LATERAL (
             SELECT r.workflow, r.queue, r.priority FROM ready r WHERE r.workflow = served.name
             ORDER BY r.queue, r.priority LIMIT 1) first
@@ -727,8 +736,8 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
               AND (r.queue, r.priority) > (heads.queue, heads.priority)
             ORDER BY r.queue, r.priority LIMIT 1) other
     )
-    SELECT workflow, queue, priority FROM heads;
-$$;
+    SELECT h.workflow, h.queue, h.priority FROM heads h;
+END $$;
 
 -- The fairness keys in line, from a certain one on.
 CREATE OR REPLACE FUNCTION keyed_lanes(
@@ -787,12 +796,13 @@ CREATE OR REPLACE FUNCTION due_in_lane(
     _workflow text, _queue text, _priority integer, _lane text, _now bigint, _strikes integer,
     _limit integer)
 RETURNS TABLE (key bigint, ready_at bigint, strikes integer, session text, is_new boolean)
-LANGUAGE sql ROWS 10 AS $$
-    SELECT r.key, r.ready_at, r.strikes, r.session, left(_lane, 1) <> '>' FROM ready r
+LANGUAGE plpgsql ROWS 10 AS $$
+BEGIN
+    RETURN QUERY SELECT r.key, r.ready_at, r.strikes, r.session, left(_lane, 1) <> '>' FROM ready r
     WHERE r.workflow = _workflow AND r.queue = _queue AND r.priority = _priority
       AND r.lane = _lane AND r.ready_at <= _now AND r.strikes < _strikes
     ORDER BY r.ready_at, r.key LIMIT _limit FOR UPDATE SKIP LOCKED;
-$$;
+END $$;
 
 -- What a queue still allows a worker to claim; NULL: as much as it likes. Asked by whoever has locked
 -- the queue's row, and therefore sees the claims of all others.
@@ -838,6 +848,9 @@ BEGIN
     END LOOP;
 END $$;
 
+-- Plans are made once, when there may be no runs at all yet: those that look for runs to claim must not
+-- be led to read the whole table, which is soon full of others.
+
 -- Answers with the keys of the runs that were claimed, in order. HF002: the worker is not registered.
 --
 -- Inside of one priority the lanes of runs take turns: a lane is a workflow in a queue, and there a
@@ -846,7 +859,8 @@ CREATE OR REPLACE FUNCTION claim(
     _request uuid, _again boolean, _worker text, _workflows text[], _now bigint, _limit integer,
     _alone boolean)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan SET lock_timeout = '5s' AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off SET lock_timeout = '5s' AS $$
 DECLARE
     _taken bigint[] := answered(_request, _again);
     _suspect_strikes constant integer := 2;
@@ -904,7 +918,15 @@ BEGIN
             FOR _due IN
                 WITH places AS MATERIALIZED (
                     SELECT p.workflow, p.queue, q.next_at IS NULL OR rate_interval(q.q) IS NULL
-                        OR q.next_at - ((q.q).rate_burst - 1) * rate_interval(q.q) <= _now AS new_too
+                        OR q.next_at - ((q.q).rate_burst - 1) * rate_interval(q.q) <= _now AS new_too,
+                        (SELECT true FROM ready r
+                            WHERE r.workflow = p.workflow AND r.queue = p.queue
+                              AND r.priority = _level.priority AND r.lane > '+' AND r.lane < ','
+                            LIMIT 1) AS new,
+                        (SELECT true FROM ready r
+                            WHERE r.workflow = p.workflow AND r.queue = p.queue
+                              AND r.priority = _level.priority AND r.lane > '>+' AND r.lane < '>,'
+                            LIMIT 1) AS old
                     FROM unnest(_level.workflows, _level.queues) AS p (workflow, queue)
                     LEFT JOIN (
                         SELECT * FROM unnest(_q_names, _q_room, _q_next) WITH ORDINALITY
@@ -921,9 +943,10 @@ BEGIN
                         WHERE m.queue = p.queue AND m.key = k.key))
                     FROM places p CROSS JOIN LATERAL (
                         SELECT key FROM in_line(p.workflow, p.queue, _level.priority, '+')
-                        WHERE p.new_too
+                        WHERE p.new_too AND p.new
                         UNION
-                        SELECT key FROM in_line(p.workflow, p.queue, _level.priority, '>+')) k
+                        SELECT key FROM in_line(p.workflow, p.queue, _level.priority, '>+')
+                        WHERE p.old) k
                     LEFT JOIN shares s ON s.queue = p.queue AND s.key = k.key
                     LEFT JOIN shares lowest ON lowest.queue = p.queue AND lowest.key = ''
                 ), placed AS MATERIALIZED (
@@ -1037,12 +1060,14 @@ END $$;
 -- ahead of it.
 CREATE OR REPLACE FUNCTION is_behind(
     _workflow text, _queue text, _priority integer, _now bigint) RETURNS boolean
-LANGUAGE plpgsql STABLE AS $$
+LANGUAGE plpgsql STABLE SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
     _at integer := _priority;
 BEGIN
     IF EXISTS (SELECT 1 FROM queues WHERE name = _queue) THEN
         RETURN true;
+    ELSIF NOT EXISTS (SELECT 1 FROM ready r WHERE r.workflow = _workflow AND r.queue = _queue) THEN
+        RETURN false;
     END IF;
     WHILE _at IS NOT NULL LOOP
         IF EXISTS (
@@ -1067,8 +1092,10 @@ END $$;
 
 -- When a worker can claim the next run, of those with fewer strikes.
 CREATE OR REPLACE FUNCTION next_ready(_workflows text[], _strikes integer, _worker text) RETURNS bigint
-LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
-    SELECT min(CASE WHEN part.is_new THEN greatest(part.at,
+LANGUAGE plpgsql STABLE SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    RETURN (SELECT min(CASE WHEN part.is_new THEN greatest(part.at,
         q.next_at - (q.rate_burst - 1) * rate_interval(q)) ELSE part.at END)
     FROM ready_heads(_workflows) head
     LEFT JOIN queues q ON q.name = head.queue
@@ -1087,8 +1114,8 @@ LANGUAGE sql STABLE SET search_path FROM CURRENT AS $$
             ORDER BY r.lane LIMIT 1)
         FROM unnest(ARRAY['+', '>+'], ARRAY[',', '>,']) AS line (a, z)
     ) part
-    WHERE q.name IS NULL OR coalesce(queue_room(q, _worker), 1) > 0;
-$$;
+    WHERE q.name IS NULL OR coalesce(queue_room(q, _worker), 1) > 0);
+END $$;
 
 CREATE OR REPLACE FUNCTION release(
     _request uuid, _again boolean, _worker text, _runs bigint[], _epochs integer[], _now bigint)
