@@ -233,7 +233,13 @@ async def killed_at_every_place(what: str, source: str, target: str, folder: Pat
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-@pytest.mark.parametrize(("first", "second"), DIRECTIONS)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(*both, marks=[pytest.mark.full] if both[0] == both[1] else [])
+        for both in DIRECTIONS
+    ],
+)
 async def test_a_move_that_is_killed_anywhere_is_finished_by_repeating_it(
     urls: Urls, first: str, second: str, tmp_path: Path
 ) -> None:
