@@ -54,7 +54,7 @@ def stuck(name: str) -> None:
 async def hopeless(name: str) -> None:
     await asyncio.to_thread(stuck, name)
 
-app = holdfast.Holdfast("sqlite:///agent.db", workflows=[job, hopeless])
+app = holdfast.Holdfast(STORE_URL, workflows=[job, hopeless])
 """
 )
 
@@ -64,11 +64,14 @@ ONCE = {"{} first": 1, "{} second": 1, "{} third": 1}
 class Site:
     """A directory with a user's module, its store, and an observer of effects."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
-        self.db = folder / "agent.db"
+        self.url = url
         self.observer = Observer(folder)
-        (folder / "agent.py").write_text(AGENT, "utf-8")
+        self.write_agent()
+
+    def write_agent(self) -> None:
+        (self.folder / "agent.py").write_text(f"STORE_URL = {self.url!r}\n{AGENT}", "utf-8")
 
     def serve(self, workers: int, *options: str):
         return spawned("serve", "agent:app", "--workers", str(workers), *options, cwd=self.folder)
@@ -86,9 +89,16 @@ class Site:
             store.await_status(name, "completed")
 
 
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.full)])
+def store_url(request, tmp_path):
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/agent.db"
+    return request.getfixturevalue("postgres_url")
+
+
 @pytest.fixture
-def site(tmp_path):
-    return Site(tmp_path)
+def site(tmp_path, url):
+    return Site(tmp_path, url)
 
 
 def once(*names: str) -> dict[str, int]:
@@ -96,7 +106,7 @@ def once(*names: str) -> dict[str, int]:
 
 
 def test_a_killed_workers_run_goes_on_on_the_other_and_it_is_replaced(site):
-    with site.serve(2) as supervisor, seen(site.db) as store:
+    with site.serve(2) as supervisor, seen(site.url) as store:
         before = store.await_workers(2)
         victim = site.start_held(store, "a")
         assert victim in before
@@ -113,7 +123,7 @@ def test_a_killed_workers_run_goes_on_on_the_other_and_it_is_replaced(site):
 
 
 def test_a_single_workers_replacement_frees_and_continues_its_run(site):
-    with site.serve(1) as supervisor, seen(site.db) as store:
+    with site.serve(1) as supervisor, seen(site.url) as store:
         (victim,) = store.await_workers(1)
         assert site.start_held(store, "a") == victim
         os.kill(victim, signal.SIGKILL)
@@ -127,7 +137,7 @@ def test_a_single_workers_replacement_frees_and_continues_its_run(site):
 
 
 def test_sigterm_lets_running_steps_end_and_hands_runs_back(site):
-    with site.serve(2) as supervisor, seen(site.db) as store:
+    with site.serve(2) as supervisor, seen(site.url) as store:
         workers = store.await_workers(2)
         owner = site.start_held(store, "a")
         supervisor.send(signal.SIGTERM)
@@ -140,26 +150,26 @@ def test_sigterm_lets_running_steps_end_and_hands_runs_back(site):
         # Nothing was begun after the signal, and no attempt is counted.
         assert store.status("a") == "pending" and store.row("a").strikes == 0
         assert site.observer.effects() == {"a first": 1, "a second": 1}
-    with site.serve(1), seen(site.db) as store:
+    with site.serve(1), seen(site.url) as store:
         store.await_status("a", "completed")
     assert site.observer.effects() == once("a")
 
 
 def test_a_step_that_outlives_the_grace_time_is_handed_back(site):
-    with site.serve(1, "--grace", "0.2") as supervisor, seen(site.db) as store:
+    with site.serve(1, "--grace", "0.2") as supervisor, seen(site.url) as store:
         site.start_held(store, "a")
         supervisor.send(signal.SIGTERM)
         assert supervisor.wait() == 0
         assert store.status("a") == "pending" and store.registered() == set()
         assert store.row("a").strikes == 0
-    with site.serve(1), seen(site.db) as store:
+    with site.serve(1), seen(site.url) as store:
         site.observer.await_arrival("a-gate", count=2)
         site.finish(store, "a")
     assert site.observer.effects() == once("a")
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_worker(site):
-    with site.serve(1, "--grace", "0.2") as supervisor, seen(site.db) as store:
+    with site.serve(1, "--grace", "0.2") as supervisor, seen(site.url) as store:
         store.start("hopeless", "h")
         eventually(lambda: site.observer.effects()["h stuck"], "the step runs in its thread")
         supervisor.send(signal.SIGTERM)
@@ -169,14 +179,14 @@ def test_a_thread_that_never_ends_does_not_keep_the_worker(site):
 
 
 def test_a_worker_takes_a_second_sigterm_for_at_once(site):
-    with spawned("worker", "agent:app", cwd=site.folder) as worker, seen(site.db) as store:
+    with spawned("worker", "agent:app", cwd=site.folder) as worker, seen(site.url) as store:
         site.start_held(store, "a")
         worker.send(signal.SIGTERM)
         worker.wait_for_text("handing the runs back")
         worker.send(signal.SIGTERM)
         assert worker.wait() == -signal.SIGTERM
         assert store.status("a") == "running"
-    with site.serve(1), seen(site.db) as store:
+    with site.serve(1), seen(site.url) as store:
         site.observer.await_arrival("a-gate", count=2)
         site.finish(store, "a")
     assert site.observer.effects() == once("a")
@@ -184,7 +194,7 @@ def test_a_worker_takes_a_second_sigterm_for_at_once(site):
 
 def test_sigterm_sent_to_all_processes_at_once_still_hands_back(site):
     """As service managers do it: the workers get one of their own besides their supervisor's."""
-    with site.serve(2) as supervisor, seen(site.db) as store:
+    with site.serve(2) as supervisor, seen(site.url) as store:
         workers = store.await_workers(2)
         site.start_held(store, "a")
         for pid in workers:
@@ -198,7 +208,7 @@ def test_sigterm_sent_to_all_processes_at_once_still_hands_back(site):
 
 
 def test_a_second_signal_kills_the_workers(site):
-    with site.serve(1) as supervisor, seen(site.db) as store:
+    with site.serve(1) as supervisor, seen(site.url) as store:
         owner = site.start_held(store, "a")
         supervisor.send(signal.SIGINT)
         supervisor.wait_for_text("hand their runs back")
@@ -208,7 +218,7 @@ def test_a_second_signal_kills_the_workers(site):
 
 
 def test_workers_leave_when_their_supervisor_is_killed(site):
-    with site.serve(2) as supervisor, seen(site.db) as store:
+    with site.serve(2) as supervisor, seen(site.url) as store:
         workers = store.await_workers(2)
         site.start_held(store, "a")
         supervisor.send(signal.SIGKILL)
@@ -222,7 +232,7 @@ def test_workers_leave_when_their_supervisor_is_killed(site):
 
 def test_two_supervisors_on_one_file_take_over_from_each_other(site):
     names = [f"job-{n}" for n in range(4)]
-    with site.serve(1) as one, site.serve(1) as two, seen(site.db) as store:
+    with site.serve(1) as one, site.serve(1) as two, seen(site.url) as store:
         store.await_workers(2)
         owners = {name: site.start_held(store, name) for name in names}
         victim = owners[names[0]]
@@ -245,7 +255,7 @@ def test_two_supervisors_on_one_file_take_over_from_each_other(site):
 
 
 def test_a_worker_that_left_by_itself_is_replaced(site):
-    with site.serve(1) as supervisor, seen(site.db) as store:
+    with site.serve(1) as supervisor, seen(site.url) as store:
         (first,) = store.await_workers(1)
         os.kill(first, signal.SIGTERM)
         store.await_workers(1, without={first})
@@ -253,12 +263,12 @@ def test_a_worker_that_left_by_itself_is_replaced(site):
 
 
 def test_a_deployment_that_breaks_later_does_not_end_the_supervisor(site):
-    with site.serve(1) as supervisor, seen(site.db) as store:
+    with site.serve(1) as supervisor, seen(site.url) as store:
         (first,) = store.await_workers(1)
         (site.folder / "agent.py").write_text("syntax error here")
         os.kill(first, signal.SIGKILL)
         supervisor.wait_for_text("exited with 78")
-        (site.folder / "agent.py").write_text(AGENT, "utf-8")
+        site.write_agent()
         store.await_workers(1, without={first})
 
 

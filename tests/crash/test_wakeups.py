@@ -67,7 +67,7 @@ async def race(url: str, count: int) -> None:
 
 
 async def test_an_answer_that_races_a_suspension_is_never_lost(url: str) -> None:
-    await race(url, 1000)
+    await race(url, 500)
 
 
 @pytest.mark.full

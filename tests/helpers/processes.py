@@ -182,9 +182,10 @@ async def held(name):
 
 
 @contextmanager
-def seen(db: Path) -> Iterator[SeenStore]:
-    """The store as an outsider sees it, while others use it."""
-    with Holdfast(f"sqlite:///{db}", worker=False).sync() as door:
+def seen(where: Path | str) -> Iterator[SeenStore]:
+    """The store in this file or at this url, as an outsider sees it, while others use it."""
+    url = where if isinstance(where, str) else f"sqlite:///{where}"
+    with Holdfast(url, worker=False).sync() as door:
         yield SeenStore(door)
 
 
