@@ -106,6 +106,7 @@ class Shell:
         self.folder = folder
         self.observer = Observer(folder)
         self.db = folder / "agent.db"
+        self.url = URL
         self._capsys = capsys
         self._monkeypatch = monkeypatch
         (folder / "agent.py").write_text(AGENT, "utf-8")
@@ -122,7 +123,7 @@ class Shell:
         return succeeded(arguments, self.run(*arguments))
 
     def run_process(self, *arguments: str, **env: str) -> Done:
-        env.setdefault("HOLDFAST_DB", URL)
+        env.setdefault("HOLDFAST_DB", self.url)
         done = holdfast(*arguments, cwd=self.folder, **env)
         return Done(done.returncode, done.stdout, done.stderr)
 
