@@ -58,7 +58,7 @@ class Kind(StrEnum):
     CANCEL = "cancel"  # completion: somebody asked the run to stop
     DEADLINE = "deadline"  # completion: the run's own deadline passed
     VALUE = "value"  # note: now(), random(), uuid4(), once()
-    ATTEMPT = "attempt"  # note: a step's try failed; says when the next is due
+    ATTEMPT = "attempt"  # note: a try failed or waits for its turn; says when the next is due
     ABANDONED = "abandoned"  # note: a started step was cancelled by its run
     RESUMED = "resumed"  # note: exhausted steps get a fresh set of attempts
     STASH = "stash"  # note: an explicit snapshot

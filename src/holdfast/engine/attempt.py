@@ -12,17 +12,17 @@ import contextvars
 import functools
 import inspect
 import random
-import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast import codec
 from holdfast import retry as retries
 from holdfast.clock import Micros, to_datetime, to_micros
+from holdfast.engine.body import in_frame
 from holdfast.engine.context import Claim, Scope, current
 from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Frame, Wait
-from holdfast.engine.loop import LoopHooks
+from holdfast.engine.limiter import Turn, standing_place
 from holdfast.engine.thread import InThread
 from holdfast.errors import StepTimedOut, Suspended, Terminal
 from holdfast.types import Entry, Kind
@@ -79,16 +79,28 @@ class Attempt:
         run, step = self.run, self.step
         log = run.journal.logs.get(self.frame.key)
         last = log.attempts.get(self.claim.key) if log is not None else None
+        place = None
         if last is not None:
             await run.may_start(self.frame)
             self.number = last.attempt
-            await self._pause_after(last)
+            place = standing_place(last)
+            await self.pause_after(last)
+        turn = Turn(self, step.limit) if step.limit is not None else None
         while True:
             await run.may_start(self.frame)
+            if turn is not None:
+                try:
+                    await turn.come(args, kwargs, place)
+                except Exception as error:  # its key makes no sense
+                    self.started_at = run.tick()
+                    return await self._complete(error)
+                place = None
             self.number += 1
             self.started_at = run.tick()
             outcome = await self._try(args, kwargs, in_thread)
             if isinstance(outcome, Exception):
+                if turn is not None:
+                    await turn.failed(outcome)
                 if await self._failed(outcome):
                     continue
                 if step.retry.fallback is not None:
@@ -218,19 +230,20 @@ class Attempt:
         )
         if self.claim.key in run.journal.logs:
             run.journal.logs[self.claim.key].drop_failures()
-        await self._pause_after(noted)
+        await self.pause_after(noted)
         return True
 
-    async def _pause_after(self, failed: Entry) -> None:
+    async def pause_after(self, noted: Entry, label: str = "") -> None:
         """The back-off. It is no completion of the run's: a crash finds the deadline in the
         journal. Without one, the run is parked until somebody grants more tries."""
-        run, due_at = self.run, failed.due_at
+        run, due_at = self.run, noted.due_at
         if due_at is not None and due_at <= run.host.clock.now():
             return
         future: asyncio.Future[None] = run.loop.create_future()
-        label = (
-            f"the next try of {self.claim.key}" if due_at is not None else self._given_up(failed)
-        )
+        if due_at is None:
+            label = self._given_up(noted)
+        else:
+            label = label or f"the next try of {self.claim.key}"
         wait = Wait(
             Kind.ATTEMPT, self.claim, future, decode=lambda _: None, label=label, due_at=due_at
         )
@@ -312,54 +325,6 @@ async def deliver(run: Execution, frame: Frame, claim: Claim, entry: Entry) -> N
         await future
     finally:
         run.done_waiting(wait)
-
-
-@types.coroutine
-def in_frame(
-    hooks: LoopHooks,
-    coro: Coroutine[Any, Any, Any],
-    context: contextvars.Context,
-    outer: Scope,
-    inner: Scope,
-) -> Generator[Any, Any, Any]:
-    """Runs a step's body within the calling task (a task of its own would cost more than the step),
-    but in its own context and frame: what it sets does not leak out, and the loop's handles count
-    for it."""
-    try:
-        awaited = context.run(coro.send, None)
-    except StopIteration as stop:
-        return stop.value  # it never awaited anything: nobody could have told the difference
-    task = asyncio.current_task()
-    assert task is not None
-    outer.frame.bodies[task] = task.cancelling()
-    current.set(inner)
-    if hooks.active is not None:
-        hooks.active.move_to(inner.frame)
-    try:
-        while True:
-            error: BaseException | None = None
-            try:
-                yield awaited
-            except GeneratorExit:
-                context.run(coro.close)
-                raise
-            except BaseException as thrown:
-                error = thrown
-            try:
-                if error is None:
-                    awaited = context.run(coro.send, None)
-                else:
-                    awaited = context.run(coro.throw, error)
-            except StopIteration as stop:
-                return stop.value
-    finally:
-        outer.frame.bodies.pop(task, None)
-        # Only in our own task's context: a forgotten coroutine is closed by whoever collects
-        # garbage.
-        if current.get() is inner:
-            current.set(outer)
-            if hooks.active is not None:
-                hooks.active.move_to(outer.frame)
 
 
 def _set(future: asyncio.Future[None]) -> None:

@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.clock import Clock, Micros
-from holdfast.store.base import Started
+from holdfast.store.base import Reservation, Started
 from holdfast.types import NewRun, RunRow
 
 if TYPE_CHECKING:
@@ -15,10 +15,23 @@ if TYPE_CHECKING:
     from holdfast.engine.loop import LoopHooks
 
 
+class Limiters(Protocol):
+    """What all workers together admit no faster than they were told to."""
+
+    async def reserve(self, asked: Reservation) -> Micros:
+        """Takes a place; says when it may go."""
+        ...
+
+    async def hold_off(self, name: str, until: Micros) -> None: ...
+
+
 class Host(Protocol):
     clock: Clock
     hooks: LoopHooks
     settings: Settings
+
+    @property
+    def limiters(self) -> Limiters: ...
 
     @property
     def sync_executor(self) -> Executor:

@@ -75,7 +75,7 @@ class Journal:
             self._log_of(entry).values[entry.key] = entry
         elif kind is Kind.ATTEMPT:
             self._log_of(entry).attempts[entry.key] = entry
-            if entry.key in self.logs:
+            if entry.failed and entry.key in self.logs:
                 self.logs[entry.key].drop_failures()
         elif kind is Kind.RESUMED:
             self.resumes += 1

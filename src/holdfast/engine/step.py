@@ -26,7 +26,8 @@ from holdfast.engine.attempt import Attempt, is_async_function, replay
 from holdfast.engine.context import Claim, printable, scope
 from holdfast.engine.depth import refuse_if_nested_too_deep, refuse_if_too_deep
 from holdfast.engine.thread import InThread, portal
-from holdfast.errors import NotInRun, StepOnEventLoop, Suspended
+from holdfast.errors import BadArguments, NotInRun, StepOnEventLoop, Suspended
+from holdfast.limits import Limit
 from holdfast.retry import Retry
 from holdfast.types import Entry, Kind
 
@@ -45,6 +46,7 @@ def step(
     name: str | None = None,
     retry: Retry | None = None,
     timeout: timedelta | None = None,
+    limit: Limit | None = None,
     journal_input: bool = True,
     exclude: Sequence[str] = (),
 ) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
@@ -54,6 +56,7 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     name: its name in the journal, if not the function's own; keep it when you rename the function.
     retry: what to do when it fails; by default what can succeed later is retried, see
     docs/retries.md. timeout: how long one attempt may take.
+    limit: how often it may begin, in all workers together; see docs/queues.md.
     journal_input: keep the arguments in the journal (their digest is kept always).
     exclude: parameters that are no part of the step's identity and are not journaled (clients,
     handles).
@@ -73,6 +76,7 @@ class Step:
         name: str | None = None,
         retry: Retry | None = None,
         timeout: timedelta | None = None,
+        limit: Limit | None = None,
         journal_input: bool = True,
         exclude: Sequence[str] = (),
     ) -> None:
@@ -82,6 +86,9 @@ class Step:
             raise TypeError(f"a step returns one value, and {fn.__name__!r} is a generator")
         if timeout is not None and timeout <= timedelta(0):
             raise ValueError(f"a step's timeout must be longer than nothing, not {timeout}")
+        if limit is not None and not isinstance(limit, Limit):
+            raise BadArguments(f"a step's limit is a holdfast.Limit, not {limit!r}")
+        self.limit = limit
         self.fn: Callable[..., Any] = fn
         self.name = printable(name or fn.__name__)
         self.retry = retry or _DEFAULT_RETRY

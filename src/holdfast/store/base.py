@@ -149,6 +149,7 @@ class Reservation:
     name: str
     interval: Micros
     burst: int = 1
+    place: Micros | None = None  # which it has, and keeps unless the limiter is held off longer
 
 
 @dataclass(slots=True)
@@ -322,7 +323,7 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def hold_off(self, name: str, until: Micros) -> None:
-        """Lets a limiter admit nobody until then. Places given before stay as they are."""
+        """Lets a limiter admit nobody until then."""
         ...
 
     # Workers

@@ -41,7 +41,7 @@ class Queues:
     async def reserve(self, reservations: Sequence[Reservation], now: Micros) -> list[Micros]:
         if not reservations:
             return []
-        asked = [(one.name, one.interval, one.burst) for one in reservations]
+        asked = [(one.name, one.interval, one.burst, one.place) for one in reservations]
         columns = zip(*asked, strict=True)
         return await self._link.write("reserve", *map(list, columns), now)
 

@@ -95,6 +95,8 @@ def reserve(db: Db, reservations: Sequence[Reservation], now: Micros) -> list[Mi
 def _reserve(db: Db, one: Reservation, now: Micros) -> Micros:
     found = db.execute(SQL["limit"], (one.name,)).fetchone()
     next_at, held_until = found or (0, 0)
+    if one.place is not None and one.place >= held_until:
+        return one.place
     at = max(now, held_until, pace.free_at(next_at, one.interval, one.burst))
     db.execute(SQL["pace_limit"], (one.name, pace.after(next_at, one.interval, at)))
     return at

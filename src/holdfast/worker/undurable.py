@@ -16,7 +16,7 @@ from typing import Any
 from holdfast import codec
 from holdfast.clock import Clock
 from holdfast.engine.execution import Execution
-from holdfast.engine.host import Settings
+from holdfast.engine.host import Limiters, Settings
 from holdfast.engine.loop import LoopHooks
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import BadArguments
@@ -36,9 +36,11 @@ class Undurable:
         hooks: LoopHooks,
         sync_executor: Executor,
         lease_holds: Callable[[], bool],
+        limiters: Limiters,
     ) -> None:
         self.clock, self.hooks, self.sync_executor = clock, hooks, sync_executor
         self.lease_holds = lease_holds
+        self.limiters = limiters
         self.settings = Settings(_FOR_EVER, _FOR_EVER)
         self.ended: asyncio.Future[RunRow] = hooks.loop.create_future()
 

@@ -27,6 +27,7 @@ from holdfast.engine.workflow import Workflow
 from holdfast.errors import StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
 from holdfast.types import HALTED, Entry, NewRun, RunId, RunKey, RunRow
+from holdfast.worker.limiters import StoreLimiters
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.reaper import Reaper
 from holdfast.worker.resumed import first_entry, say_resumed
@@ -78,6 +79,7 @@ class Worker:
         self._opening: set[RunKey] = set()  # claimed, and their journals being read
         self._task: asyncio.Task[None] | None = None
         self._returns = Returns(self)
+        self.limiters = StoreLimiters(store, clock)
         self._unlisten: Callable[[], None] | None = None
         self._reaper = Reaper(self)
         self._tenure = Tenure(self)
@@ -149,6 +151,7 @@ class Worker:
         self.upkeep.close()
         self._reaper.close()
         self._returns.close()
+        self.limiters.close()
         if self._unlisten is not None:
             self._unlisten()
         self._ticker.close()
@@ -205,7 +208,9 @@ class Worker:
         self, workflow: Workflow[Any, Any], payload: bytes
     ) -> asyncio.Future[RunRow]:
         """Executes a run without a journal; gives its row once it has ended."""
-        host = Undurable(self.clock, self.hooks, self.sync_executor, self.lease_holds)
+        host = Undurable(
+            self.clock, self.hooks, self.sync_executor, self.lease_holds, self.limiters
+        )
         host.begin(workflow, payload)
         return host.ended
 

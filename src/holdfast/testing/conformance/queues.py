@@ -272,6 +272,17 @@ class Limiters:
         assert await store.reserve([one] * 3, NOW) == [NOW + 100, NOW + 100, NOW + 110]
         assert await store.reserve([Reservation("other", 10)], NOW) == [NOW]
 
+    async def test_a_place_stands_unless_the_limiter_is_held_off_for_longer(
+        self, store: Store
+    ) -> None:
+        assert await store.reserve([Reservation("api", 10)] * 3, NOW) == [NOW, NOW + 10, NOW + 20]
+        mine = Reservation("api", 10, place=NOW + 10)
+        assert await store.reserve([mine], NOW + 10) == [NOW + 10]
+        assert await store.reserve([mine], NOW + 15) == [NOW + 10]
+        await store.hold_off("api", NOW + 100)
+        assert await store.reserve([mine], NOW + 15) == [NOW + 100]
+        assert await store.reserve([Reservation("api", 10)], NOW + 15) == [NOW + 110]
+
     async def test_pruning_forgets_limiters_that_stand_idle(self, store: Store) -> None:
         one = Reservation("api", 10)
         await store.reserve([one], NOW)

@@ -1445,7 +1445,8 @@ END $$;
 
 -- Answers with when each may go. A limiter that occurs twice admits one after the other.
 CREATE OR REPLACE FUNCTION reserve(
-    _request uuid, _again boolean, _name text[], _interval bigint[], _burst integer[], _now bigint)
+    _request uuid, _again boolean, _name text[], _interval bigint[], _burst integer[],
+    _place bigint[], _now bigint)
 RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
 DECLARE
@@ -1462,14 +1463,18 @@ BEGIN
     ON CONFLICT (name) DO NOTHING;
     PERFORM 1 FROM limits WHERE name = ANY(_name) ORDER BY name FOR UPDATE;
     FOR _one IN
-        SELECT * FROM unnest(_name, _interval, _burst) WITH ORDINALITY
-            AS r (name, apart, burst, place)
-        ORDER BY place
+        SELECT * FROM unnest(_name, _interval, _burst, _place) WITH ORDINALITY
+            AS r (name, apart, burst, place, nth)
+        ORDER BY nth
     LOOP
-        SELECT greatest(_now, held_until, next_at - (_one.burst - 1) * _one.apart) INTO _at
+        -- A place that was given before stands, unless the limiter has been held off for longer.
+        SELECT CASE WHEN _one.place >= held_until THEN _one.place
+            ELSE greatest(_now, held_until, next_at - (_one.burst - 1) * _one.apart) END INTO _at
         FROM limits WHERE name = _one.name;
-        UPDATE limits SET next_at = greatest(next_at, _at) + _one.apart WHERE name = _one.name;
-        _outcome[_one.place] := _at;
+        IF _at IS DISTINCT FROM _one.place THEN
+            UPDATE limits SET next_at = greatest(next_at, _at) + _one.apart WHERE name = _one.name;
+        END IF;
+        _outcome[_one.nth] := _at;
     END LOOP;
     RETURN answer(_request, _outcome);
 END $$;
