@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -157,7 +158,7 @@ async def test_a_retry_after_holds_everybody_off_also_those_with_a_place() -> No
     assert provider.calls[0] == 0
     rest = provider.calls[1:]
     assert rest[0] >= 600 and len(rest) == 4
-    assert all(after - before >= 30 for before, after in zip(rest, rest[1:], strict=False))
+    assert all(after - before >= 30 for before, after in itertools.pairwise(rest))
 
 
 async def test_a_terminal_failure_holds_others_off_too() -> None:
