@@ -20,6 +20,7 @@ HoldfastError
 IdRetired
 IdReused
 LeaseLost
+Limit
 NotDecodable
 NotEncodable
 NotInRun
@@ -27,6 +28,8 @@ NotOpen
 NotResumable
 PayloadTooLarge
 PromiseReused
+Queue
+Rate
 ReplayWarning
 RequestError
 Retention
@@ -53,6 +56,7 @@ SystemClock
 Terminal
 TooDeep
 UnknownPromise
+UnknownQueue
 UnknownRun
 UnknownSchedule
 UnknownWorkflow

@@ -1,7 +1,7 @@
 """A worker: claims runs that can go on and executes them, as many at once as it has room for.
 
-It never polls while nothing happens, but for a slow jittered look behind the notifications. It
-promises no fairness between workflows.
+It never polls while nothing happens, but for a slow jittered look behind the notifications. Whose
+turn it is, the store decides.
 """
 
 from __future__ import annotations
