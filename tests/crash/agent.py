@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import uuid
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
@@ -21,9 +22,17 @@ from typing import Any
 
 import holdfast
 from holdfast.engine.context import scope
+from holdfast.types import RunRow
 from tests.crash import trap
 
 OBSERVER = sys.argv[2] if __name__ == "__main__" else ""
+
+BEGAN: dict[tuple[str, str], float] = {}
+"""When the last try at each step began."""
+
+
+def began(row: RunRow, key: str, digest: bytes | None) -> None:
+    BEGAN[row.id, key] = time.monotonic()
 
 
 async def observed(name: str) -> tuple[str, str]:
@@ -36,8 +45,11 @@ async def ask_observer(name: str, key: str = "", token: str = "") -> str:
     """Tells the observer, and waits for the answer."""
     where = scope()
     assert where is not None
+    row = where.frame.run.row
     line = {
-        "run": where.frame.run.row.id,
+        "run": row.id,
+        "epoch": row.epoch,
+        "began": BEGAN.get((row.id, where.frame.key), 0.0),
         "name": name,
         "key": key,
         "pid": os.getpid(),
@@ -158,7 +170,7 @@ async def serve(url: str, options: dict[str, Any]) -> None:
     app = holdfast.Holdfast(
         url,
         workflows=WORKFLOWS,
-        worker_options=holdfast.WorkerOptions(**seconds),
+        worker_options=holdfast.WorkerOptions(**seconds, on_step=began),
     )
     async with app:
         pool = fork_children() if options.get("children") else None

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from typing import IO, Any
 
@@ -30,7 +31,10 @@ class Effect:
         self.name: str = line["name"]
         self.key: str = line["key"]  # the idempotency key
         self.pid: int = line["pid"]
+        self.epoch: int = line["epoch"]  # under which it was executed
+        self.began: float = line["began"]  # on the machine's steady clock; 0: not in a step
         self.token: str = line["token"]  # of this execution, never used twice
+        self.seen = time.monotonic()
         self._answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def __repr__(self) -> str:
