@@ -1,6 +1,6 @@
 """The store for many machines: one PostgreSQL database, shared by any number of workers.
 
-Every verb that writes is one call of a function in the database (sql/postgres/functions.sql), which
+Every verb that writes is one call of a function in the database (sql/postgres/functions), which
 is one statement and one transaction. What a lost connection leaves in doubt is sent again under the
 id of its request (postgres_link.py). What must not wait for the event loop is in postgres_side.py.
 """

@@ -100,7 +100,7 @@ def script(version: int, schema: str) -> str:
     parts = [f'CREATE SCHEMA IF NOT EXISTS "{schema}";'] if version == 0 else []
     parts.append(f'SET LOCAL search_path = "{schema}", pg_temp;')
     parts += [f"-- {m.version:04d} {m.name}\n{m.sql.strip()}" for m in pending]
-    parts += [queries.read(DIALECT, name).strip() for name in ("functions.sql", "moved.sql")]
+    parts += queries.read_all(DIALECT, "functions")
     now = version + len(pending)
     if version == 0:
         parts.append(f"INSERT INTO holdfast (version) VALUES ({now});")

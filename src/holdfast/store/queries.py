@@ -19,6 +19,12 @@ def read(*path: str) -> str:
         return file.read()
 
 
+def read_all(*path: str) -> list[str]:
+    """The texts of all files of a folder, in the order of their names."""
+    folder = os.path.join(_HERE, "sql", *path)
+    return [read(*path, name).strip() for name in sorted(os.listdir(folder))]
+
+
 def load(dialect: str) -> dict[str, str]:
     """All queries of a dialect, by name."""
     found: dict[str, str] = {}

@@ -1,6 +1,6 @@
 -- The current schema. The migrations, applied one after the other, give the same: a test holds that.
 -- Times are whole microseconds since 1970, but for leases: these end by the server's own clock.
--- Functions are in functions.sql.
+-- Functions are in functions/.
 
 -- Which version of the schema this is. One row.
 CREATE TABLE holdfast (

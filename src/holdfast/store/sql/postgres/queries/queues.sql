@@ -1,4 +1,4 @@
--- Queues, as they are read; what changes them is in functions.sql.
+-- Queues, as they are read; what changes them is in functions/.
 
 -- name: queues
 -- Every queue that was declared or has runs that have not ended, and how busy it is.

@@ -1,4 +1,4 @@
--- Schedules, as they are read; what changes them is in functions.sql.
+-- Schedules, as they are read; what changes them is in functions/.
 
 -- name: SCHEDULE_COLUMNS
 -- The columns of a ScheduleRow, in the order in which Python reads them.

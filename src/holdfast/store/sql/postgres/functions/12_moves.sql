@@ -1,5 +1,3 @@
--- Put in place again at every upgrade, like functions.sql.
-
 -- Refuses a write to a store that is marked (store/marks.py). Its triggers are made with the mark and go
 -- with it. Whoever copies rows into the target of a move changes the mark inside its own transactions,
 -- where nobody else sees it.

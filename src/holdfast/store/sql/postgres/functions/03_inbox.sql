@@ -1,0 +1,81 @@
+-- The inbox.
+
+-- Puts mail into the inbox of a run whose row is locked: ids then rise in the order of commits.
+CREATE OR REPLACE FUNCTION put_mail(
+    _run runs, _kind text, _name text, _payload bytea, _failed boolean, _now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    _mail bigint;
+    _go boolean;
+BEGIN
+    INSERT INTO inbox (run, kind, name, payload, at, failed)
+    VALUES (_run.key, _kind, _name, _payload, _now, _failed) RETURNING id INTO _mail;
+    IF _kind = 'promise' THEN
+        UPDATE promises SET resolved = true WHERE run = _run.key AND name = _name;
+    END IF;
+    PERFORM ring();
+    -- An owner looks into the inbox by itself.
+    IF _run.status = 'running' THEN
+        RETURN _mail;
+    END IF;
+    IF _kind = 'pause' THEN
+        IF _run.status NOT IN ('paused', 'parked', 'quarantined') THEN
+            UPDATE runs SET status = 'paused', ready_at = NULL, reason = 'paused by hand',
+                updated_at = _now
+            WHERE key = _run.key;
+            PERFORM pass_on(_run.session, _now);
+        END IF;
+        RETURN _mail;
+    END IF;
+    _go := may_go(_run.session, _run.holds_session, _run.parent, _run.parent_step);
+    IF _run.status = 'waiting'
+        OR (_kind = 'cancel' AND _run.status IN ('paused', 'parked', 'quarantined'))
+    THEN
+        IF _kind = 'cancel' THEN
+            DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
+        END IF;
+        UPDATE runs SET status = 'pending', ready_at = _now, blocked = NOT _go, reason = NULL,
+            updated_at = _now
+        WHERE key = _run.key;
+    ELSIF _kind = 'cancel' AND _run.status = 'pending' AND _run.ready_at > _now THEN
+        UPDATE runs SET ready_at = _now, blocked = NOT _go, updated_at = _now WHERE key = _run.key;
+    END IF;
+    RETURN _mail;
+END $$;
+
+-- Answers with 0, the mail and its run, and whether it is new; or with why not: 1 there is no such
+-- run, 2 it has ended, 3 the promise was answered before.
+CREATE OR REPLACE FUNCTION post(
+    _request uuid, _again boolean, _id text, _kind text, _name text, _payload bytea, _now bigint)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    _outcome bigint[] := answered(_request, _again);
+    _run runs;
+    _there bigint;
+BEGIN
+    IF _outcome IS NOT NULL THEN
+        RETURN _outcome;
+    END IF;
+    PERFORM lock_runs((SELECT array_agg(key) FROM runs WHERE id = _id));
+    SELECT * INTO _run FROM runs WHERE id = _id;
+    IF NOT FOUND THEN
+        RETURN ARRAY[1];
+    ELSIF _run.ended_at IS NOT NULL THEN
+        RETURN ARRAY[2];
+    END IF;
+    IF _kind IN ('cancel', 'pause') THEN
+        SELECT id INTO _there FROM inbox WHERE run = _run.key AND kind = _kind AND kind <> 'message';
+    ELSIF _kind <> 'message' THEN
+        SELECT id INTO _there FROM inbox
+        WHERE run = _run.key AND kind = _kind AND name = _name AND kind <> 'message';
+        IF FOUND AND _kind = 'promise' THEN
+            RETURN ARRAY[3];
+        END IF;
+    END IF;
+    IF _there IS NOT NULL THEN
+        RETURN answer(_request, ARRAY[0, _there, _run.key, 0]);
+    END IF;
+    _there := put_mail(_run, _kind, _name, _payload, false, _now);
+    RETURN answer(_request, ARRAY[0, _there, _run.key, 1]);
+END $$;

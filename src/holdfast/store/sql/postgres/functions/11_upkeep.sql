@@ -1,0 +1,35 @@
+-- Upkeep.
+
+CREATE OR REPLACE FUNCTION prune(
+    _ended_before bigint, _limit integer, _now bigint, _keep_ids_until bigint) RETURNS bigint
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    _keys bigint[];
+BEGIN
+    SELECT array_agg(key) INTO _keys FROM (
+        SELECT r.key FROM runs r
+        WHERE r.ended_at < _ended_before AND r.ended_at IS NOT NULL AND NOT EXISTS (
+            SELECT 1 FROM runs p WHERE p.key = r.parent AND p.ended_at IS NULL)
+        ORDER BY r.ended_at LIMIT _limit FOR UPDATE OF r SKIP LOCKED) old;
+    IF _keep_ids_until > _now THEN
+        INSERT INTO tombstones (id, workflow, status, digest, ended_at, expires_at)
+        SELECT id, workflow, status, digest, ended_at, _keep_ids_until FROM runs
+        WHERE key = ANY(_keys)
+        ON CONFLICT (id) DO UPDATE SET workflow = excluded.workflow, status = excluded.status,
+            digest = excluded.digest, ended_at = excluded.ended_at, expires_at = excluded.expires_at;
+    END IF;
+    DELETE FROM journal WHERE run = ANY(_keys);
+    DELETE FROM inbox WHERE run = ANY(_keys);
+    DELETE FROM promises WHERE run = ANY(_keys);
+    DELETE FROM joins WHERE run = ANY(_keys);
+    DELETE FROM runs WHERE key = ANY(_keys);
+    DELETE FROM tombstones WHERE id IN (
+        SELECT id FROM tombstones WHERE expires_at <= _now ORDER BY expires_at LIMIT _limit);
+    -- Keys and limiters that would be where they are, were they not known at all.
+    DELETE FROM shares s USING shares lowest
+    WHERE s.key <> '' AND lowest.queue = s.queue AND lowest.key = '' AND s.served <= lowest.served;
+    DELETE FROM limits WHERE next_at < _ended_before AND held_until < _ended_before;
+    DELETE FROM requests WHERE id IN (
+        SELECT id FROM requests WHERE at < now() - interval '10 minutes' LIMIT 10000);
+    RETURN coalesce(cardinality(_keys), 0);
+END $$;
