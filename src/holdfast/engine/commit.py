@@ -31,6 +31,7 @@ from holdfast.store.base import (
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
+    from holdfast.types import RunRow
 
 log = logging.getLogger("holdfast")
 
@@ -41,7 +42,16 @@ HELP_FROM_RUNS = 64
 
 
 class Committer:
-    def __init__(self, store: Store, need_mail: Callable[[Execution], None]) -> None:
+    """Whoever starts a run may be gone by the time it is accepted: what was claimed with it is told
+    to `on_claimed` all the same."""
+
+    def __init__(
+        self,
+        store: Store,
+        need_mail: Callable[[Execution], None],
+        on_claimed: Callable[[RunRow], None] | None = None,
+    ) -> None:
+        self._on_claimed = on_claimed
         self._store = store
         self._need_mail = need_mail
         self._dirty: list[Execution] = []
@@ -140,7 +150,7 @@ class Committer:
             return
         outcomes = await self._through([*(start for start, _ in starts), *appends])
         for (_, future), outcome in zip(starts, outcomes, strict=False):
-            _started(future, outcome)
+            self._started(future, outcome)
         for run, append, outcome in zip(runs, appends, outcomes[len(starts) :], strict=True):
             try:
                 self._appended(run, append, outcome)
@@ -199,12 +209,16 @@ class Committer:
         if run.wants_commit:
             self.mark(run)  # also if mail reached a step of it while this was under way
 
-
-def _started(future: asyncio.Future[Started], outcome: Outcome) -> None:
-    if future.done():
-        return
-    if isinstance(outcome, Refused):
-        future.set_exception(outcome.error)
-    else:
-        assert isinstance(outcome, Started)
-        future.set_result(outcome)
+    def _started(self, future: asyncio.Future[Started], outcome: Outcome) -> None:
+        if isinstance(outcome, Started) and outcome.claimed and self._on_claimed is not None:
+            try:
+                self._on_claimed(outcome.row)
+            except Exception:
+                log.exception("run %r is dropped here", outcome.row.id)
+        if future.done():
+            return
+        if isinstance(outcome, Refused):
+            future.set_exception(outcome.error)
+        else:
+            assert isinstance(outcome, Started)
+            future.set_result(outcome)

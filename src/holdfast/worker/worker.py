@@ -65,7 +65,7 @@ class Worker:
         )
         self.sync_executor = ThreadPoolExecutor(options.threads, thread_name_prefix="holdfast-run")
         self.hooks: LoopHooks
-        self.committer = Committer(store, self._need_mail)
+        self.committer = Committer(store, self._need_mail, self._started_here)
         self._workflows = workflows
         self._names = [w.name for w in workflows.values() if not w.is_remote]
         self._bell = asyncio.Event()
@@ -76,6 +76,7 @@ class Worker:
         self._draining = False
         self._crashed = False
         self._napping = False
+        self._reading: dict[RunKey, asyncio.Task[None]] = {}  # their sessions, before they begin
         self._opening: set[RunKey] = set()  # claimed, and their journals being read
         self._task: asyncio.Task[None] | None = None
         self._returns = Returns(self)
@@ -144,7 +145,7 @@ class Worker:
         self._forget()
 
     async def _stop_serving(self) -> None:
-        for task in (self._task, self._tenure.beginning):
+        for task in (self._task, self._tenure.beginning, *self._reading.values()):
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
@@ -219,9 +220,7 @@ class Worker:
         here = self._room() > 0 and new.workflow in self._names and not self._draining
         due = new.ready_at <= self.clock.now()
         started = await self.committer.start(Start(new, self.id if here and due else None))
-        if started.claimed:
-            await self._execute(started.row, [first_entry(started.row)])
-        elif started.created:
+        if started.created and not started.claimed:
             self._bell.set()
         return started
 
@@ -293,7 +292,8 @@ class Worker:
             await self._returns.look()
         if self._mail_wanted and self.runs:
             self._mail_wanted = False
-            await self._fetch_mail([(r.row.key, r.inbox.seen) for r in self.runs.values()])
+            here = (run for key, run in self.runs.items() if key not in self._reading)
+            await self._fetch_mail([(run.row.key, run.inbox.seen) for run in here])
         if not self._draining:
             await self._ticker.turn()
         while not self._draining and (room := self._room()) > 0 and self.lease_holds():
@@ -311,8 +311,10 @@ class Worker:
         try:
             for row, seq in ((c.row, c.seq) for c in claimed):
                 entries = [first_entry(row)] if seq == 1 else await self.store.journal(row.key)
-                await self._execute(row, entries)
+                self._execute(row, entries)
                 del unopened[row.key]
+            if self._reading:
+                await asyncio.wait(self._reading.values())
         except Exception as error:
             # The first is the one that failed. If the store did not, it would only fail again.
             rows = [c.row for c in unopened.values()]
@@ -322,22 +324,38 @@ class Worker:
             self._opening.clear()
         await self._fetch_mail([(c.row.key, 0) for c in claimed])
 
-    async def _execute(self, row: RunRow, entries: list[Entry]) -> None:
+    def _started_here(self, row: RunRow) -> None:
+        self._execute(row, [first_entry(row)])
+
+    def _execute(self, row: RunRow, entries: list[Entry]) -> None:
         if self._draining:
             return  # it was claimed a moment too late; leaving the store hands it back
         run = Execution(row, entries, self._workflows[row.workflow], self)
         self.runs[row.key] = run
         self._ids.add(row.id)
-        if run.session is not None:
-            try:
-                await run.session.read(self.store)
-            except StoreError as error:
-                log.warning("run %r cannot be opened, trying again: %s", row.id, error)
-                run.lost = True
-                run.evict()
-                self._returns.give_later([row])
-            if run.closed:
-                return  # meanwhile it was handed back or lost
+        if run.session is None:
+            self._begin(run, entries)
+        else:
+            # By a task of its own: whoever started the run may be cancelled meanwhile.
+            make, reading = self.hooks.loop.create_task, self._begin_in_session(run, entries)
+            self._reading[row.key] = contextvars.Context().run(lambda: make(reading))
+
+    async def _begin_in_session(self, run: Execution, entries: list[Entry]) -> None:
+        assert run.session is not None
+        try:
+            await run.session.read(self.store)
+        except StoreError as error:
+            log.warning("run %r cannot be opened, trying again: %s", run.row.id, error)
+            run.lost = True
+            run.evict()
+            self._returns.give_later([run.row])
+        finally:
+            del self._reading[run.row.key]
+        if not run.closed:  # meanwhile it may have been handed back or lost
+            self._begin(run, entries)
+            self._need_mail(run)
+
+    def _begin(self, run: Execution, entries: list[Entry]) -> None:
         if run.replayed_steps and not any(e.key == self.id for e in entries[:-1]):
             say_resumed(run)  # and was not merely asleep
         try:
