@@ -235,7 +235,7 @@ async def test_the_store_holds_each_change_once_wherever_a_crash_comes() -> None
     assert report.result == [0, 1, 2, "last"]
 
 
-async def test_a_run_sees_the_session_as_it_was_when_it_began_also_on_replay() -> None:
+async def test_a_run_sees_the_session_as_it_was_when_it_began_until_it_lets_others_in() -> None:
     @holdfast.workflow
     async def looks_twice() -> tuple[Any, Any]:
         first = holdfast.session().get("color")
@@ -252,7 +252,7 @@ async def test_a_run_sees_the_session_as_it_was_when_it_began_also_on_replay() -
         run = await app.start(looks_twice)
         await env.settle()
         await (await app.start(paints, "blue")).result()
-        assert await env.result(run) == ("red", "red")
+        assert await env.result(run) == ("red", "blue")
 
 
 async def test_a_key_can_be_deleted() -> None:

@@ -19,7 +19,8 @@ from holdfast.store.base import MessageWrite, StateWrite
 
 class Session:
     """The session of the running run: as it was when the run first asked for it, with the run's own
-    changes and, once a child of it has ended, with what that one wrote."""
+    changes and with what others wrote: a child of it that has ended, and whoever had the session
+    while the run waited and had released it."""
 
     def __init__(self, name: str, seen: Seen) -> None:
         self.name = name
@@ -54,7 +55,8 @@ def session() -> Session:
     view = where.frame.run.session
     if view is None:
         raise BadValue('this run has no session: start it with_options(session="...")')
-    seen = on_loop(where, view.open if where.frame.is_root else view.look)
+    frame = where.frame
+    seen = on_loop(where, view.open if frame.is_root else lambda: view.look(frame))
     return Session(view.name, seen)
 
 

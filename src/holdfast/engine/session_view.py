@@ -1,13 +1,13 @@
 """What a run sees of its session, and when that changes.
 
-A run reads its session when it is claimed, and again each time a child of it has ended: a child may
-share the session and have written to it. The workflow's body sees what was read at journaled places
-only, so that it sees the same on replay: when it first asks for the session, and at the first
-completion after a further reading. The note of the latter is the entry right before the completion;
-a crash may part the two, and then the note counts for nothing.
+A run reads its session when it is claimed, because others may have had the session meanwhile, and
+again each time a child of it has ended: a child may share the session and have written to it. The
+workflow's body sees what was read at journaled places only, so that it sees the same on replay:
+when it first asks for the session, and at the first completion after a further reading. The note of
+the latter is the entry right before the completion; a crash may part the two, and then the note
+counts for nothing.
 
-Messages are never changed, so of them only their number is noted. What strangers write while a run
-has released its session is seen by chance, along with what its children wrote.
+Messages are never changed, so of them only their number is noted.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from holdfast.types import COMPLETIONS, Entry, Kind
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
+    from holdfast.engine.frame import Frame
 
 Change = StateWrite | MessageWrite
 
@@ -59,7 +60,7 @@ class SessionView:
     # Reading the store
 
     async def read(self, store: Store) -> None:
-        """Reads the session, with every change of the run's own in it."""
+        """Reads the session, with every change of the run's own in it. The body sees it later."""
         for _ in range(READINGS_MAX):
             if self._run.closed:
                 return
@@ -76,19 +77,27 @@ class SessionView:
             self._messages += [payload for _, payload in messages]
             if messages:
                 self._newest = messages[-1][0]
+            self.has_news = True
             return
         raise StoreError(f"{self._what} changes faster than it can be read; trying again")
 
     async def read_again(self, store: Store) -> None:
         """A child has ended, and may have written to the session."""
         await self.read(store)
-        self.has_news = True
 
-    def look(self) -> Seen:
-        """The session as it is now, for the body of a step, which is not replayed."""
-        if self.seen is not None and not self.has_news:
+    def look(self, frame: Frame) -> Seen:
+        """For the body of a step, which may be entered again: what the workflow's body sees, and
+        from the first completion in the step on what was read last."""
+        if self.seen is not None and not (self.has_news and self._has_moved(frame)):
             return self.seen
         return self._decoded(self._state, [*self._messages, *self._own])
+
+    def _has_moved(self, frame: Frame) -> bool:
+        """Has anything been delivered to the body of this step, or of one around it?"""
+        log = self._run.journal.logs.get(frame.key)
+        if log is not None and len(log.completions) > len(frame.order or ()):
+            return True
+        return frame.outer is not None and bool(frame.outer.key) and self._has_moved(frame.outer)
 
     def _decoded(self, state: dict[str, bytes], messages: list[bytes]) -> Seen:
         values = {key: self._decode(value) for key, value in state.items()}
@@ -118,11 +127,13 @@ class SessionView:
         if entry.kind not in COMPLETIONS or enclosing_step(entry.key):
             return
         self.has_news = False
-        if self.seen is not None:
-            news, count = self._news(self.seen), len(self._messages)
-            if news or count > len(self.seen.stored):
-                self._note(OPENED + entry.key, (news, count, len(self._own)))
-                self._show(self.seen, news, count, len(self._own))
+        if self.seen is None and OPENED not in self._run.journal.logs[""].values:
+            return  # it has never asked
+        seen = self.open()
+        news, count, own = self._news(seen), len(self._messages), len(self._own)
+        if news or count + own > len(seen.stored) + len(seen.own):
+            self._note(OPENED + entry.key, (news, count, own))
+            self._show(seen, news, count, own)
 
     def _news(self, seen: Seen) -> dict[str, bytes | None]:
         """What has changed in the state; None: it is gone."""
