@@ -40,8 +40,8 @@ from holdfast.store.postgres_queues import Queues
 from holdfast.store.postgres_schedules import Schedules
 from holdfast.store.postgres_servers import Servers
 from holdfast.store.postgres_side import Side
-from holdfast.store.postgres_values import row_of, run_values
-from holdfast.store.rows import entry, mail, promise, run_row
+from holdfast.store.postgres_values import run_values
+from holdfast.store.rows import entry, mail, promise, row_of, run_row
 from holdfast.types import (
     Entry,
     Mail,

@@ -19,11 +19,10 @@ from holdfast.store.postgres_values import (
     entry_values,
     is_plain,
     refuse_gaps,
-    row_of,
     run_values,
     start_values,
 )
-from holdfast.store.rows import retired, run_row
+from holdfast.store.rows import retired, row_of, run_row
 from holdfast.types import RunKey
 
 _IN_DOUBT = (errors.SUPERSEDED, errors.UNIQUE_VIOLATION)

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.store.base import Append, ContinueAs, End, MessageWrite, Start, Suspend
 from holdfast.store.lanes import stored_key
-from holdfast.types import Entry, NewRun, PromiseRow, RunRow, Status
+from holdfast.types import Entry, NewRun, PromiseRow
 
 Columns = list[Any]
 
@@ -118,37 +118,3 @@ def start_values(starts: Sequence[Start]) -> Columns:
     """What the function `start` takes: runs that are in no session."""
     rows = [(start.claim_for is not None, *run_values(start.run)) for start in starts]
     return _columns(rows, 17)
-
-
-def row_of(new: NewRun, key: int, owner: str | None) -> RunRow:
-    """The row that a new run has become."""
-    return RunRow(
-        key=key,
-        id=new.id,
-        workflow=new.workflow,
-        version=new.version,
-        queue=new.queue,
-        priority=new.priority,
-        status=Status.PENDING if owner is None else Status.RUNNING,
-        epoch=0 if owner is None else 1,
-        owner=owner,
-        incarnation=new.incarnation,
-        generation=1,
-        input=new.input,
-        digest=new.digest,
-        output=None,
-        created_at=new.created_at,
-        updated_at=new.created_at,
-        ended_at=None,
-        ready_at=new.ready_at if owner is None else None,
-        deadline_at=new.deadline_at,
-        session=new.session,
-        while_waiting=new.while_waiting,
-        parent=new.parent,
-        parent_step=new.parent_step,
-        options=new.options,
-        strikes=0,
-        resumes=0,
-        reason=None,
-        fairness_key=new.fairness_key,
-    )

@@ -89,6 +89,40 @@ def schedule(row: Row) -> ScheduleRow:
     )
 
 
+def row_of(new: NewRun, key: int, owner: str | None) -> RunRow:
+    """The row that a new run has become."""
+    return RunRow(
+        key=key,
+        id=new.id,
+        workflow=new.workflow,
+        version=new.version,
+        queue=new.queue,
+        priority=new.priority,
+        status=Status.PENDING if owner is None else Status.RUNNING,
+        epoch=0 if owner is None else 1,
+        owner=owner,
+        incarnation=new.incarnation,
+        generation=1,
+        input=new.input,
+        digest=new.digest,
+        output=None,
+        created_at=new.created_at,
+        updated_at=new.created_at,
+        ended_at=None,
+        ready_at=new.ready_at if owner is None else None,
+        deadline_at=new.deadline_at,
+        session=new.session,
+        while_waiting=new.while_waiting,
+        parent=new.parent,
+        parent_step=new.parent_step,
+        options=new.options,
+        strikes=0,
+        resumes=0,
+        reason=None,
+        fairness_key=new.fairness_key,
+    )
+
+
 def retired(id: str, status: str, ended_at: Micros, expires_at: Micros) -> IdRetired:
     """Why an id of a deleted run cannot be used."""
     ended, free = (to_datetime(at).isoformat(" ", "seconds") for at in (ended_at, expires_at))

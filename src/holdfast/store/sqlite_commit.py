@@ -28,7 +28,7 @@ from holdfast.store.base import (
     Suspend,
 )
 from holdfast.store.lanes import stored_key
-from holdfast.store.rows import retired, run_row
+from holdfast.store.rows import retired, row_of, run_row
 from holdfast.store.sqlite_errors import is_moved
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL, Row, entry_values
@@ -247,7 +247,7 @@ def _start(db: Db, start: Start, rows: list[Row]) -> Outcome:
     new = start.run
     found = db.execute(SQL["run_by_id"], (new.id,)).fetchone()
     if found is not None:
-        return Started(run_row(found), created=False)
+        return Started(_found(db, new, run_row(found)), created=False)
     stone = db.execute(_TOMBSTONE, (new.id, new.created_at)).fetchone()
     if stone is not None:
         return Refused(retired(new.id, *stone))
@@ -270,6 +270,14 @@ def _start(db: Db, start: Start, rows: list[Row]) -> Outcome:
     else:
         db.news = True
     return Started(row, created=True, claimed=claim_for is not None)
+
+
+def _found(db: Db, new: NewRun, row: RunRow) -> RunRow:
+    same = (row.parent, row.workflow, row.digest) == (new.parent, new.workflow, new.digest)
+    if new.parent is None or new.parent_step is None or row.parent_step is None or not same:
+        return row
+    sqlite_mail.tell_again(db, row, new.parent_step, new.created_at)
+    return run_row(db.execute(SQL["run_by_key"], (row.key,)).fetchone())
 
 
 def _find_session_busy(db: Db, new: NewRun) -> Outcome | None:
@@ -358,33 +366,4 @@ def insert_run(db: Db, new: NewRun, claim_for: str | None, *, blocked: bool) -> 
         ),
     ).lastrowid
     assert key is not None
-    return RunRow(
-        key=key,
-        id=new.id,
-        workflow=new.workflow,
-        version=new.version,
-        queue=new.queue,
-        priority=new.priority,
-        status=status,
-        epoch=epoch,
-        owner=claim_for,
-        incarnation=new.incarnation,
-        generation=1,
-        input=new.input,
-        digest=new.digest,
-        output=None,
-        created_at=new.created_at,
-        updated_at=new.created_at,
-        ended_at=None,
-        ready_at=ready_at,
-        deadline_at=new.deadline_at,
-        session=new.session,
-        while_waiting=new.while_waiting,
-        parent=new.parent,
-        parent_step=new.parent_step,
-        options=new.options,
-        strikes=0,
-        resumes=0,
-        reason=None,
-        fairness_key=new.fairness_key,
-    )
+    return row_of(new, key, claim_for)
