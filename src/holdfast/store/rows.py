@@ -11,7 +11,17 @@ from typing import Any
 from holdfast.clock import Micros, to_datetime
 from holdfast.errors import IdRetired
 from holdfast.store.lanes import shown_key
-from holdfast.types import Entry, Kind, Mail, MailKind, PromiseRow, RunRow, ScheduleRow, Status
+from holdfast.types import (
+    Entry,
+    Kind,
+    Mail,
+    MailKind,
+    NewRun,
+    PromiseRow,
+    RunRow,
+    ScheduleRow,
+    Status,
+)
 
 STATUSES = {status.value: status for status in Status}
 KINDS = {kind.value: kind for kind in Kind}
