@@ -15,6 +15,7 @@ from holdfast.engine.session_view import Change, Seen
 from holdfast.engine.wait import on_loop, required_scope
 from holdfast.errors import BadValue, Suspended
 from holdfast.store.base import MessageWrite, StateWrite
+from holdfast.text import can_be_stored
 
 
 class Session:
@@ -27,7 +28,7 @@ class Session:
         self._seen = seen
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self._seen.state.get(key, default)
+        return self._seen.state.get(self._key(key), default)
 
     def keys(self) -> list[str]:
         return sorted(self._seen.state)
@@ -37,16 +38,25 @@ class Session:
         return [*self._seen.stored, *self._seen.own]
 
     def set(self, key: str, value: Any) -> None:
+        key = self._key(key)
         payload = codec.encode(value, what=f"{key!r} of session {self.name!r}")
         _write(StateWrite(self.name, key, payload), value)
 
     def delete(self, key: str) -> None:
-        _write(StateWrite(self.name, key, None), None)
+        _write(StateWrite(self.name, self._key(key), None), None)
 
     def append(self, message: Any) -> None:
         """Adds a message to the end of the list."""
         payload = codec.encode(message, what=f"a message of session {self.name!r}")
         _write(MessageWrite(self.name, payload), message)
+
+    def _key(self, key: object) -> str:
+        if can_be_stored(key):
+            return str(key)
+        raise BadValue(
+            f"the keys of session {self.name!r} are text without lone surrogates and null "
+            f"characters, not {key!r}"
+        )
 
 
 def session() -> Session:
