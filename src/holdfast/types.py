@@ -39,6 +39,9 @@ class Status(StrEnum):
 
 ENDED = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED})
 HALTED = frozenset({Status.PAUSED, Status.PARKED, Status.QUARANTINED})
+
+QUARANTINE_STRIKES = 5
+"""So many deaths of its worker, without any progress, and a run is quarantined."""
 """Not ended, and going on only when somebody says so."""
 
 

@@ -109,6 +109,25 @@ async def test_a_run_whose_entries_cannot_be_written_is_parked_and_says_why(kind
     await store.discard()
 
 
+@pytest.mark.parametrize("kind", [Kind.STEP, Kind.END])
+async def test_a_run_whose_entries_cannot_be_written_is_cancelled_if_its_end_can(
+    kind: Kind,
+) -> None:
+    store = Picky(kind)
+    async with Environment([naps, talks], store=store) as env:
+        talking = await env.app.with_options(session="s").start(talks)
+        for run in (talking, await env.start(naps)):
+            await env.ended(run.id)
+            for _ in range(2):
+                if not (await env.app.row(run.id)).status.ended:
+                    await run.cancel()
+                    await env.settle()
+            expected = Status.CANCELLED if kind is Kind.STEP else Status.PARKED
+            assert await run.status() is expected
+        assert env.worker.runs == {}
+    await store.discard()
+
+
 async def test_a_run_that_the_store_believes_to_be_here_and_is_not_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

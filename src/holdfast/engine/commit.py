@@ -12,7 +12,6 @@ import contextvars
 import logging
 import uuid
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import trouble
@@ -204,8 +203,8 @@ class Committer:
         if run.suspending:
             self._need_mail(run)
             run.stay(refused)
-        else:  # it was to halt, and will read its mail when somebody resumes it
-            run.then = replace(refused, mail_seen=trouble.ANY_MAIL)
+        elif not trouble.heard(run, refused):
+            self._need_mail(run)
         if run.wants_commit:
             self.mark(run)  # also if mail reached a step of it while this was under way
 

@@ -26,7 +26,7 @@ from holdfast.engine.journal import Journal
 from holdfast.engine.session_view import SessionView
 from holdfast.errors import DeadlineExceeded, Diverged, Suspended
 from holdfast.store.base import Append, ContinueAs, End, Suspend
-from holdfast.types import Entry, Kind, PromiseRow, RunRow, Status
+from holdfast.types import QUARANTINE_STRIKES, Entry, Kind, PromiseRow, RunRow, Status
 
 if TYPE_CHECKING:
     from holdfast.engine.workflow import Workflow
@@ -69,6 +69,7 @@ class Execution:
         self.cancelled = False
         self.deadline_passed = False
         self.pausing = False
+        self.halting: Suspend | None = None  # it cannot go on; what becomes of it, unless it ends
         self.task: asyncio.Task[Any] | None = None
         self.now: Micros = self.journal.started_at or row.created_at
         self.dirty = False  # queued at the committer
@@ -85,6 +86,8 @@ class Execution:
 
     def begin(self) -> None:
         """Starts (or replays) the body."""
+        if self.row.strikes >= QUARANTINE_STRIKES:
+            return self.halt(Status.QUARANTINED, "it kept killing its worker")
         if self.row.resumes > self.journal.resumes:
             for _ in range(self.row.resumes - self.journal.resumes):
                 self.note(Kind.RESUMED, "")
@@ -152,7 +155,7 @@ class Execution:
             entry = Entry(0, Kind.END, "", self.tick(), failed=then.status is not Status.COMPLETED)
             self.append(entry)
         self.then = then
-        self._close()
+        self.close()
         self.host.mark(self)
 
     def fail(self, error: BaseException) -> None:
@@ -160,26 +163,23 @@ class Execution:
         self._finish(End(Status.FAILED, codec.encode_error(error, what=f"run {self.row.id!r}")))
 
     def halt(self, status: Status, reason: str) -> None:
-        """Stops the run until somebody resumes it."""
-        if self.closed:
-            return
-        log.warning("run %r is %s: %s", self.row.id, status, reason)
-        self.then = Suspend(None, self.inbox.seen, reason, status)
-        self._close()
-        self.host.mark(self)
+        """Stops the run until somebody resumes it; for good, if it was to end anyway."""
+        if not self.closed:
+            log.warning("run %r is %s: %s", self.row.id, status, reason)
+            self.close()
+            trouble.leave(self, Suspend(None, self.inbox.seen, reason, status))
 
-    def _close(self) -> None:
+    def close(self) -> None:
         self.closed = True
         self.inbox.close()
-        for timer in (self._starving, self.resting):
-            if timer is not None:
-                timer.cancel()
+        for timer in filter(None, (self._starving, self.resting)):
+            timer.cancel()
         self.root.close()
 
     def evict(self) -> None:
         """Leaves memory: whatever the run's code awaits raises Suspended, so that it unwinds."""
         if not self.closed:
-            self._close()
+            self.close()
         awaited: list[Receiver] = [wait.future for wait in self.waits]
         awaited += [future for _, _, future in self._barriers]
         awaited += self._stopped + self.root.held

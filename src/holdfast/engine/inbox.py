@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import Micros
-from holdfast.engine import rest
+from holdfast.engine import rest, trouble
 from holdfast.engine.context import Claim, Scope
 from holdfast.engine.frame import Frame, Wait
 from holdfast.types import Entry, Kind, Mail, MailKind
@@ -25,6 +25,7 @@ _KEYS = {kind: f"/{kind}#0" for kind in _INTERRUPTS}
 class Inbox:
     def __init__(self, run: Execution) -> None:
         self.seen = 0  # the newest mail that has come
+        self.cancel_wanted = False
         self.due = False  # the store holds mail that has not come yet
         self._run = run
         self._box: dict[tuple[MailKind, str], list[Mail]] = {}
@@ -67,11 +68,19 @@ class Inbox:
         if self.due:
             self.due = False
             run.reconsider()
-        if run.closed or mail.id in run.journal.delivered_mail:
+        if mail.kind is MailKind.CANCEL:
+            self.cancel_wanted = True
+            run.pausing = False  # it is to unwind first, and then there is nothing to pause
+            run.open_gate()
+        if run.closed:
+            if run.halting is not None and run.then is None:
+                trouble.leave(run, run.halting)
+            return
+        if mail.id in run.journal.delivered_mail:
             return
         run.journal.delivered_mail.add(mail.id)
         if mail.kind is MailKind.PAUSE:
-            run.pausing = True
+            run.pausing = not self.cancel_wanted
             rest.consider(run)
         elif mail.kind is MailKind.CANCEL:
             self._interrupt(Kind.CANCEL, mail.id)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import BodySpins
-from holdfast.store.base import Suspend
-from holdfast.types import Status
+from holdfast.store.base import End, Suspend
+from holdfast.types import Entry, Kind, Status
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -20,7 +21,7 @@ STARVED_SECONDS = 5.0
 
 
 ANY_MAIL = 1 << 62
-"""Seen, for a run that is to halt whatever its mail says: it reads it when somebody resumes it."""
+"""Seen, for a run that is to halt whatever its mail says."""
 
 
 def unwritable(run: Execution, error: Exception) -> None:
@@ -30,9 +31,33 @@ def unwritable(run: Execution, error: Exception) -> None:
     run.new_promises.clear()
     if run.session is not None:
         run.session.unsent.clear()
-    run.halt(Status.PARKED, str(error))
-    run.then = Suspend(None, ANY_MAIL, str(error), Status.PARKED)  # also if it had ended
+    if not run.closed:
+        run.close()
+    if run.halting is None:
+        leave(run, Suspend(None, run.inbox.seen, str(error), Status.PARKED))
+    else:  # not even that it ends can be written
+        run.then = Suspend(None, ANY_MAIL, str(error), Status.PARKED)
+        run.host.mark(run)
+
+
+def leave(run: Execution, halting: Suspend) -> None:
+    """The run's body cannot go on, so the run halts; but if somebody cancelled it, that is its end:
+    there is nobody left who could unwind."""
+    run.halting = halting
+    if run.inbox.cancel_wanted:
+        run.journal.append(Entry(0, Kind.END, "", run.tick(), failed=True))
+        run.then = End(Status.CANCELLED, None)
+    else:
+        run.then = replace(halting, mail_seen=run.inbox.seen)
     run.host.mark(run)
+
+
+def heard(run: Execution, refused: Suspend) -> bool:
+    """The run could not halt because of mail. False: that has yet to be read."""
+    run.then = None
+    if run.inbox.seen > refused.mail_seen:
+        leave(run, refused)
+    return run.then is not None
 
 
 def starved(run: Execution) -> None:

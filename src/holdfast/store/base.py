@@ -266,7 +266,8 @@ class Store(ScheduleStore, Protocol):
 
         Promises: the first answer stands, a later one is AlreadyResolved. Cancel and pause are
         posted once; posting them again returns the mail that is there. UnknownRun, AlreadyEnded.
-        Cancel wakes halted runs too.
+        Cancel wakes halted runs too, however often it is posted, and takes a pause back; a pause
+        after it changes nothing, and returns the cancel.
         """
         ...
 

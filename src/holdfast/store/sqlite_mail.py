@@ -76,7 +76,9 @@ def _post(
 ) -> Mail:
     run: RunKey = state[0]
     there = None
-    if kind in _ONCE:
+    if kind is MailKind.PAUSE:
+        there = db.execute(SQL["find_mail_of_kind"], (run, MailKind.CANCEL.value)).fetchone()
+    if there is None and kind in _ONCE:
         there = db.execute(SQL["find_mail_of_kind"], (run, kind.value)).fetchone()
     elif kind is MailKind.PROMISE or kind is MailKind.CHILD:
         there = db.execute(SQL["find_mail"], (run, kind.value, name)).fetchone()
@@ -85,6 +87,9 @@ def _post(
             raise AlreadyResolved(
                 f"Promise {name!r} of run {id!r} was answered before; the first answer stands."
             )
+        if kind is MailKind.CANCEL:
+            _stir(db, state, kind, now)
+            db.news = True
         return mail_row(there)
     values = (run, kind.value, name, payload, now, 1 if failed else 0)
     posted = db.execute(SQL["insert_mail"], values).lastrowid
@@ -100,6 +105,9 @@ def _stir(db: Db, state: Row, kind: MailKind, now: Micros) -> None:
     """What new mail does to a run that nobody owns; an owner looks into the inbox by itself."""
     run, status_text, session, holds, parent, parent_step, ready_at, _ = state
     status = STATUSES[status_text]
+    cancel = kind is MailKind.CANCEL
+    if cancel:
+        db.execute(SQL["delete_mail_of_kind"], (run, MailKind.PAUSE.value))
     if status is Status.RUNNING:
         return
     if kind is MailKind.PAUSE:
@@ -107,10 +115,7 @@ def _stir(db: Db, state: Row, kind: MailKind, now: Micros) -> None:
             db.execute(SQL["pause"], (now, run))
             sqlite_sessions.pass_on(db, session, now)
         return
-    cancel = kind is MailKind.CANCEL
     if status is Status.WAITING or (cancel and status in HALTED):
-        if cancel:
-            db.execute(SQL["delete_mail_of_kind"], (run, MailKind.PAUSE.value))
         go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
         db.execute(SQL["wake"], {"now": now, "blocked": 0 if go else 1, "run": run})
     elif cancel and status is Status.PENDING and ready_at is not None and ready_at > now:

@@ -14,9 +14,7 @@ from holdfast.store import host
 from holdfast.store.base import Reaped
 from holdfast.store.sqlite_lanes import Db, Writer
 from holdfast.store.sqlite_rows import SQL, Row
-from holdfast.types import RunId, WorkerId, WorkerRow
-
-QUARANTINE_STRIKES = 5
+from holdfast.types import QUARANTINE_STRIKES, RunId, WorkerId, WorkerRow
 
 
 def publish(db: Db, worker: WorkerRow, since: float) -> None:

@@ -86,6 +86,33 @@ class Posting:
         cancel = await store.post("run", MailKind.CANCEL, "", None, NOW)
         assert await store.mail([(run.key, 0)]) == [cancel]
 
+    async def test_a_repeated_cancel_wakes_a_run_that_halted_again(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        cancel = await store.post("run", MailKind.CANCEL, "", None, NOW)
+        for status in (Status.PARKED, Status.PAUSED):
+            await do(store, append(run, then=Suspend(None, cancel.id, "why", status)))
+            assert await claim(store) == []
+            assert await store.post("run", MailKind.CANCEL, "", None, NOW) == cancel
+            (claimed,) = await claim(store)
+            run = claimed.row
+        assert await store.mail([(run.key, 0)]) == [cancel]
+
+    async def test_a_pause_does_not_stop_a_run_that_was_cancelled(self, store: Store) -> None:
+        await worker(store)
+        run = await start(store, "run", ready_at=NOW - 1)
+        cancel = await store.post("run", MailKind.CANCEL, "", None, NOW)
+        assert await store.post("run", MailKind.PAUSE, "", None, NOW) == cancel
+        assert await store.mail([(run.key, 0)]) == [cancel]
+        assert await claim_ids(store) == ["run"]
+
+    async def test_a_cancel_takes_back_the_pause_that_an_owner_was_sent(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await store.post("run", MailKind.PAUSE, "", None, NOW)
+        cancel = await store.post("run", MailKind.CANCEL, "", None, NOW)
+        assert await store.mail([(run.key, 0)]) == [cancel]
+
     async def test_a_run_that_starts_later_is_cancelled_now(self, store: Store) -> None:
         await worker(store)
         await start(store, "run", ready_at=NOW + 60 * SECOND)

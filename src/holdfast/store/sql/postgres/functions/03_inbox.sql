@@ -1,45 +1,52 @@
 -- The inbox.
 
--- Puts mail into the inbox of a run whose row is locked: ids then rise in the order of commits.
-CREATE OR REPLACE FUNCTION put_mail(
-    _run runs, _kind text, _name text, _payload bytea, _failed boolean, _now bigint) RETURNS bigint
+-- What mail does to a run that nobody owns, and whose row is locked; an owner looks into the inbox by
+-- itself.
+CREATE OR REPLACE FUNCTION stir(_run runs, _kind text, _now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
-    _mail bigint;
     _go boolean;
 BEGIN
-    INSERT INTO inbox (run, kind, name, payload, at, failed)
-    VALUES (_run.key, _kind, _name, _payload, _now, _failed) RETURNING id INTO _mail;
-    IF _kind = 'promise' THEN
-        UPDATE promises SET resolved = true WHERE run = _run.key AND name = _name;
-    END IF;
     PERFORM ring();
-    -- An owner looks into the inbox by itself.
-    IF _run.status = 'running' THEN
-        RETURN _mail;
+    IF _kind = 'cancel' THEN
+        DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
     END IF;
-    IF _kind = 'pause' THEN
+    IF _run.status = 'running' THEN
+        RETURN;
+    ELSIF _kind = 'pause' THEN
         IF _run.status NOT IN ('paused', 'parked', 'quarantined') THEN
             UPDATE runs SET status = 'paused', ready_at = NULL, reason = 'paused by hand',
                 updated_at = _now
             WHERE key = _run.key;
             PERFORM pass_on(_run.session, _now);
         END IF;
-        RETURN _mail;
+        RETURN;
     END IF;
     _go := may_go(_run.session, _run.holds_session, _run.parent, _run.parent_step);
     IF _run.status = 'waiting'
         OR (_kind = 'cancel' AND _run.status IN ('paused', 'parked', 'quarantined'))
     THEN
-        IF _kind = 'cancel' THEN
-            DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
-        END IF;
         UPDATE runs SET status = 'pending', ready_at = _now, blocked = NOT _go, reason = NULL,
             updated_at = _now
         WHERE key = _run.key;
     ELSIF _kind = 'cancel' AND _run.status = 'pending' AND _run.ready_at > _now THEN
         UPDATE runs SET ready_at = _now, blocked = NOT _go, updated_at = _now WHERE key = _run.key;
     END IF;
+END $$;
+
+-- Puts mail into the inbox of a run whose row is locked: ids then rise in the order of commits.
+CREATE OR REPLACE FUNCTION put_mail(
+    _run runs, _kind text, _name text, _payload bytea, _failed boolean, _now bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    _mail bigint;
+BEGIN
+    INSERT INTO inbox (run, kind, name, payload, at, failed)
+    VALUES (_run.key, _kind, _name, _payload, _now, _failed) RETURNING id INTO _mail;
+    IF _kind = 'promise' THEN
+        UPDATE promises SET resolved = true WHERE run = _run.key AND name = _name;
+    END IF;
+    PERFORM stir(_run, _kind, _now);
     RETURN _mail;
 END $$;
 
@@ -65,7 +72,10 @@ BEGIN
         RETURN ARRAY[2];
     END IF;
     IF _kind IN ('cancel', 'pause') THEN
-        SELECT id INTO _there FROM inbox WHERE run = _run.key AND kind = _kind AND kind <> 'message';
+        -- A run that is to end is not stopped on its way: a pause finds its cancel, too.
+        SELECT id INTO _there FROM inbox
+        WHERE run = _run.key AND kind IN ('cancel', _kind) AND kind <> 'message'
+        ORDER BY kind LIMIT 1;
     ELSIF _kind <> 'message' THEN
         SELECT id INTO _there FROM inbox
         WHERE run = _run.key AND kind = _kind AND name = _name AND kind <> 'message';
@@ -74,6 +84,9 @@ BEGIN
         END IF;
     END IF;
     IF _there IS NOT NULL THEN
+        IF _kind = 'cancel' THEN
+            PERFORM stir(_run, _kind, _now);
+        END IF;
         RETURN answer(_request, ARRAY[0, _there, _run.key, 0]);
     END IF;
     _there := put_mail(_run, _kind, _name, _payload, false, _now);
