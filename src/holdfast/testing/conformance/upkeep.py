@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import IdRetired, StoreError
-from holdfast.store.base import Refused, Start, Store
+from holdfast.store.base import Refused, Start, Started, Store
 from holdfast.testing.conformance.given import (
     NOW,
     SECOND,
@@ -166,6 +166,29 @@ class Pruning:
                 assert "'run' ended (completed)" in str(outcome.error)
             assert await store.get("run") is None
             await store.prune(0, 10, now=until)
+
+    async def test_the_id_of_a_start_that_joined_a_deleted_run_is_kept_as_well(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run", session="s")
+        joining = [Start(new_run(f"join-{n}", session="s", on_busy="join")) for n in range(2)]
+        for outcome in await store.commit(joining):
+            assert isinstance(outcome, Started) and outcome.joined, outcome
+        await end(store, run, 2)
+        await end(store, await started_and_claimed(store, "join-1"), 2)  # without a session
+        until = NOW + 10 * SECOND
+        assert await store.prune(NOW + SECOND, 10, now=NOW, keep_ids_until=until) == 2
+        for start_again in joining:
+            (refused,) = await store.commit([start_again])
+            assert isinstance(refused, Refused), refused
+            assert isinstance(refused.error, IdRetired), refused.error
+        for n in range(2):
+            assert await store.get(f"join-{n}") is None
+        await store.prune(0, 10, now=until)
+        late = new_run("join-0", session="s", on_busy="join", created_at=until)
+        (outcome,) = await store.commit([Start(late)])
+        assert isinstance(outcome, Started) and outcome.created, outcome
 
     async def test_children_stay_as_long_as_their_parent(self, store: Store) -> None:
         await worker(store)

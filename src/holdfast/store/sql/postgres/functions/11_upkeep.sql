@@ -12,6 +12,12 @@ BEGIN
             SELECT 1 FROM runs p WHERE p.key = r.parent AND p.ended_at IS NULL)
         ORDER BY r.ended_at LIMIT _limit FOR UPDATE OF r SKIP LOCKED) old;
     IF _keep_ids_until > _now THEN
+        -- First the starts that joined one of them: a run of the same id has the last word.
+        INSERT INTO tombstones (id, workflow, status, digest, ended_at, expires_at)
+        SELECT j.id, r.workflow, r.status, j.digest, r.ended_at, _keep_ids_until
+        FROM joins j JOIN runs r ON r.key = j.run WHERE j.run = ANY(_keys)
+        ON CONFLICT (id) DO UPDATE SET workflow = excluded.workflow, status = excluded.status,
+            digest = excluded.digest, ended_at = excluded.ended_at, expires_at = excluded.expires_at;
         INSERT INTO tombstones (id, workflow, status, digest, ended_at, expires_at)
         SELECT id, workflow, status, digest, ended_at, _keep_ids_until FROM runs
         WHERE key = ANY(_keys)
