@@ -13,7 +13,13 @@ import pytest
 from holdfast.store import upgrade
 from holdfast.testing.kept_store import KeptStore
 
-BOTH_STORES = {"test_children", "test_sessions", "test_suspension", "test_waits"}
+BOTH_STORES = {
+    "test_children",
+    "test_children_again",
+    "test_sessions",
+    "test_suspension",
+    "test_waits",
+}
 """Modules whose tests run on PostgreSQL, too, as far as they open an Environment of their own: the
 engine's part that asks most of a store."""
 

@@ -19,7 +19,7 @@ from holdfast import codec
 from holdfast.client import explain
 from holdfast.client.parts import Parts
 from holdfast.client.queues import Queueing, declare_queues, queues_listed
-from holdfast.client.rerun import entries_to_drop
+from holdfast.client.rerun import children_to_rerun, entries_to_drop
 from holdfast.client.results import Results
 from holdfast.client.run import Run
 from holdfast.client.schedules import Scheduling, declare
@@ -52,7 +52,6 @@ from holdfast.store.base import Start, Started, Store
 from holdfast.types import (
     HALTED,
     Entry,
-    Kind,
     MailKind,
     NewRun,
     PromiseRow,
@@ -316,11 +315,10 @@ class Holdfast(Queueing, Scheduling):
         children = await self.store.children(row.key)
         awaited = {child.parent_step: child.id for child in children if child.parent_step}
         drop = entries_to_drop(row, journal, awaited)
+        # The children first: the run would be told of their failures at once.
+        for child in children_to_rerun(row, journal, children, drop):
+            await self.rerun(child.id)
         await self.store.rerun(run_id, self._parts.clock.now(), drop)
-        forgotten = {e.key for e in journal if e.seq in drop and e.kind is Kind.CHILD}
-        for child in children:
-            if child.parent_step in forgotten and child.status in (Status.FAILED, Status.CANCELLED):
-                await self.rerun(child.id)
         return self.get(run_id)
 
     async def fork(self, run_id: str, *, before: str, id: str | None = None) -> Run[Any]:

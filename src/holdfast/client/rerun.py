@@ -14,6 +14,7 @@ from holdfast import codec
 from holdfast.engine.child import cancelled
 from holdfast.types import Entry, Kind, RunId, RunRow, Status
 
+_FAILED = (Status.FAILED, Status.CANCELLED)
 _ENDINGS = (Kind.END, Kind.CANCEL, Kind.DEADLINE)
 
 
@@ -27,6 +28,25 @@ def entries_to_drop(
     for cause in causes:
         drop.update(_with_consequences(cause, journal))
     return sorted(drop)
+
+
+def children_to_rerun(
+    row: RunRow, journal: Sequence[Entry], children: Sequence[RunRow], drop: Sequence[int]
+) -> list[RunRow]:
+    """The failed children that the run awaits anew: those whose end it forgets, and those that were
+    still under way when it ended itself, so that it never heard of their end."""
+    if row.status not in _FAILED or row.ended_at is None:
+        return []
+    ends = {e.key: e for e in journal if e.kind is Kind.CHILD}
+    latest = {child.parent_step: child for child in children if child.parent_step}
+    found = []
+    for key, child in latest.items():
+        end = ends.get(key)
+        forgotten = end is not None and end.seq in drop
+        unheard = end is None and child.ended_at is not None and child.ended_at >= row.ended_at
+        if child.status in _FAILED and (forgotten or unheard):
+            found.append(child)
+    return found
 
 
 def _fatal_steps(

@@ -44,6 +44,10 @@ from holdfast.types import (
 class Start:
     """Accepts a run. An id that exists already is not an error here: see Started.
 
+    If that is an awaited child of the same parent, with the same input, its parent hears of its end
+    where it awaits it now (`parent_step`): at once, if it has ended and no mail of that is left to
+    be delivered, also if it was told before. Under way, it is handed on only to a later generation.
+
     A start that joined another run is remembered by its id for as long as that run is kept, so that
     it posts its input once, however often it is repeated: also after continue_as, and after the run
     has ended. With another digest it is Refused: IdReused.
@@ -277,7 +281,8 @@ class Store(ScheduleStore, Protocol):
 
     async def rerun(self, run: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
         """Makes a failed or cancelled run go on from what its journal holds, without the entries of
-        these numbers; the others are numbered anew. NotResumable otherwise."""
+        these numbers; the others are numbered anew. What told its parent of its end is gone from
+        the inbox. NotResumable otherwise."""
         ...
 
     async def fork(self, run: RunId, seq: int, new: NewRun) -> Started:

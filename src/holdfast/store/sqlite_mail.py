@@ -12,7 +12,7 @@ from holdfast.store.rows import STATUSES
 from holdfast.store.rows import mail as mail_row
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL, Row
-from holdfast.types import HALTED, Mail, MailKind, RunId, RunKey, Status
+from holdfast.types import HALTED, Mail, MailKind, RunId, RunKey, RunRow, Status
 
 _ONCE = frozenset({MailKind.CANCEL, MailKind.PAUSE})
 
@@ -61,6 +61,22 @@ def post_child(
         return
     if db.execute(SQL["find_mail"], (parent, MailKind.CHILD.value, step)).fetchone() is None:
         _post(db, state, MailKind.CHILD, step, output, now, failed=failed, id="")
+
+
+def tell_again(db: Db, child: RunRow, step: str, now: Micros) -> None:
+    """A parent starts a child that is there: it is to hear of its end, also if that was before."""
+    assert child.parent is not None
+    state = db.execute(SQL["key_state"], (child.parent,)).fetchone()
+    if state is None or STATUSES[state[1]].ended:
+        return
+    place = {"run": child.key, "step": step, "generation": state[7]}
+    if not child.status.ended:
+        db.execute(SQL["adopt"], place)
+        return
+    db.execute(SQL["adopt_ended"], place)
+    db.execute(SQL["delete_delivered_child_mail"], {"run": child.parent, "step": step})
+    failed = child.status is not Status.COMPLETED
+    post_child(db, child.parent, state[7], step, child.output, failed, now)
 
 
 def _post(

@@ -126,6 +126,7 @@ def rerun(db: Db, id: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
     db.execute(SQL["turn_positive"], (row.key,))
     for kind in (MailKind.CANCEL, MailKind.PAUSE):
         db.execute(SQL["delete_mail_of_kind"], (row.key, kind.value))
+    db.execute(SQL["withdraw_end"], (row.key,))
     db.execute(SQL["reopen"], {"now": now, "blocked": _blocked(db, row), "run": row.key})
     db.news = True
     return _known(db, id)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from holdfast.testing.conformance import (
     busy,
+    children,
     claims,
     commits,
     fairness,
@@ -38,6 +39,9 @@ class StoreConformance(
     lives.Ending,
     lives.ContinuingAs,
     lives.StoppingAndGoingOn,
+    children.AwaitedAgain,
+    children.AwaitedByTheNextGeneration,
+    children.RunAgain,
     mail.Posting,
     claims.Claiming,
     claims.Suspects,

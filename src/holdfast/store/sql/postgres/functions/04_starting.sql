@@ -1,5 +1,41 @@
 -- Starting.
 
+-- A parent starts a child that is there: it is to hear of its end, also if that was before.
+CREATE OR REPLACE FUNCTION tell_again(
+    _id text, _workflow text, _digest bytea, _of bigint, _step text, _now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    _child runs;
+    _parent runs;
+BEGIN
+    PERFORM lock_runs((SELECT array_agg(key) FROM runs WHERE id = _id AND parent = _of));
+    SELECT * INTO _child FROM runs
+    WHERE id = _id AND parent = _of AND parent_step IS NOT NULL AND workflow = _workflow
+      AND digest = _digest;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    SELECT * INTO _parent FROM runs WHERE key = _of AND ended_at IS NULL;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE runs SET parent_step = _step, parent_generation = _parent.generation
+    WHERE key = _child.key AND (ended_at IS NOT NULL OR parent_generation < _parent.generation);
+    IF _child.ended_at IS NULL THEN
+        RETURN;
+    END IF;
+    DELETE FROM inbox
+    WHERE run = _of AND kind = 'child' AND name = _step AND kind <> 'message'
+      AND id IN (SELECT mail FROM journal WHERE run = _of AND mail IS NOT NULL);
+    IF NOT EXISTS (
+        SELECT 1 FROM inbox
+        WHERE run = _of AND kind = 'child' AND name = _step AND kind <> 'message')
+    THEN
+        PERFORM put_mail(
+            _parent, 'child', _step, _child.output, _child.status <> 'completed', _now);
+    END IF;
+END $$;
+
 -- The runs of a batch that are in no session. Answers with two numbers for each: 0 it is or was there,
 -- 1 it is accepted, 2 it is claimed, too; and its key.
 CREATE OR REPLACE FUNCTION start(
@@ -14,6 +50,7 @@ DECLARE
     _outcome bigint[] := answered(_request, _again);
     _registered boolean;
     _unclaimed boolean;
+    _there boolean;
 BEGIN
     IF _outcome IS NOT NULL THEN
         RETURN _outcome;
@@ -65,10 +102,18 @@ BEGIN
             coalesce(a.key, 0) AS key
         FROM given LEFT JOIN accepted a ON a.id = given.id
     )
-    SELECT array_agg(n ORDER BY place, nth), bool_or(nth = 1 AND n = 1) INTO _outcome, _unclaimed
+    SELECT array_agg(n ORDER BY place, nth), bool_or(nth = 1 AND n = 1),
+        bool_or(nth = 1 AND n = 0)
+    INTO _outcome, _unclaimed, _there
     FROM answers CROSS JOIN LATERAL (VALUES (1, code::bigint), (2, key)) AS pair (nth, n);
     IF _unclaimed THEN
         PERFORM ring();
+    END IF;
+    IF _there THEN
+        PERFORM tell_again(t.id, t.workflow, t.digest, t.parent, t.parent_step, t.created_at)
+        FROM unnest(_id, _workflow, _digest, _parent, _parent_step, _created_at) WITH ORDINALITY
+            AS t (id, workflow, digest, parent, parent_step, created_at, place)
+        WHERE t.parent_step IS NOT NULL AND _outcome[2 * t.place - 1] = 0;
     END IF;
     RETURN answer(_request, _outcome);
 END $$;
@@ -94,6 +139,10 @@ DECLARE
 BEGIN
     IF _outcome IS NOT NULL THEN
         RETURN _outcome;
+    END IF;
+    IF _parent_step IS NOT NULL AND EXISTS (SELECT 1 FROM runs WHERE id = _id) THEN
+        PERFORM tell_again(_id, _workflow, _digest, _parent, _parent_step, _created_at);
+        RETURN answer(_request, ARRAY[0, 0]);
     END IF;
     PERFORM lock_session(_session);
     PERFORM 1 FROM runs WHERE id = _id

@@ -48,6 +48,10 @@ BEGIN
     DELETE FROM inbox WHERE kind = 'child' AND id IN (
         SELECT mail FROM journal WHERE run = _run.key AND seq = ANY(_drop));
     DELETE FROM inbox WHERE run = _run.key AND kind IN ('cancel', 'pause');
+    -- A child that goes on has not ended: its parent may not be told so, and is told when it ends again.
+    DELETE FROM inbox i USING runs p
+    WHERE p.key = _run.parent AND p.generation = _run.parent_generation
+      AND i.run = p.key AND i.kind = 'child' AND i.name = _run.parent_step AND i.kind <> 'message';
     DELETE FROM journal WHERE run = _run.key AND seq = ANY(_drop);
     -- No number may occur twice even inside one statement, so the new ones are negative at first.
     UPDATE journal j SET seq = -dense.place

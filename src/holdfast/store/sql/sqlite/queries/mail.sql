@@ -19,6 +19,21 @@ INSERT INTO inbox (run, kind, name, payload, at, failed) VALUES (?, ?, ?, ?, ?, 
 SELECT id, run, kind, name, payload, at, failed FROM inbox
 WHERE run = ? AND kind = ? AND name = ? AND kind <> 'message';
 
+-- name: adopt
+-- A child that is under way is awaited by a later generation of its parent.
+UPDATE runs SET parent_step = :step, parent_generation = :generation
+WHERE key = :run AND parent_generation < :generation;
+
+-- name: adopt_ended
+-- A child that has ended is awaited once more.
+UPDATE runs SET parent_step = :step, parent_generation = :generation WHERE key = :run;
+
+-- name: delete_delivered_child_mail
+-- Makes room for a child's end that is to be delivered once more.
+DELETE FROM inbox
+WHERE run = :run AND kind = 'child' AND name = :step AND kind <> 'message'
+  AND id IN (SELECT mail FROM journal WHERE run = :run AND mail IS NOT NULL);
+
 -- name: find_mail_of_kind
 -- Mail of a kind that comes once per run.
 SELECT id, run, kind, name, payload, at, failed FROM inbox

@@ -49,6 +49,13 @@ WHERE key = :run;
 -- Forgets that a child ended, if this entry delivered it: it may end again, and otherwise.
 DELETE FROM inbox WHERE kind = 'child' AND id = (SELECT mail FROM journal WHERE run = ? AND seq = ?);
 
+-- name: withdraw_end
+-- A child that goes on has not ended: its parent may not be told so, and is told when it ends again.
+DELETE FROM inbox
+WHERE kind = 'child' AND kind <> 'message'
+  AND (run, name) = (SELECT c.parent, c.parent_step FROM runs c JOIN runs p ON p.key = c.parent
+      WHERE c.key = ? AND p.generation = c.parent_generation);
+
 -- name: delete_entry
 -- Forgets one entry of a run that has ended.
 DELETE FROM journal WHERE run = ? AND seq = ?;
