@@ -375,9 +375,9 @@ class Store(ScheduleStore, Protocol):
     ) -> int:
         """Deletes up to `limit` ended runs with all they own; says how many.
 
-        Children stay as long as their parent has not ended. A deleted run's id cannot be used
-        again before `keep_ids_until`: starting it is refused as IdRetired. What the store keeps
-        for itself and needs no longer goes, too.
+        Children stay as long as their parent has not ended. A deleted run's id, and those of starts
+        that joined it, cannot be used again before `keep_ids_until`: starting them is refused as
+        IdRetired. What the store keeps for itself and needs no longer goes, too.
         """
         ...
 

@@ -96,8 +96,12 @@ WHERE r.ended_at < ? AND NOT EXISTS (
 ORDER BY r.ended_at LIMIT ?;
 
 -- name: retire_ids
--- Keeps the ids of runs that are about to go from being used again.
+-- Keeps the ids of runs that are about to go, and of starts that joined them, from being used again.
 INSERT OR REPLACE INTO tombstones (id, workflow, status, digest, ended_at, expires_at)
+SELECT j.id, r.workflow, r.status, j.digest, r.ended_at, :until
+FROM joins j JOIN runs r ON r.key = j.run
+WHERE j.run IN (SELECT value FROM json_each(:keys))
+UNION ALL
 SELECT id, workflow, status, digest, ended_at, :until FROM runs
 WHERE key IN (SELECT value FROM json_each(:keys));
 
