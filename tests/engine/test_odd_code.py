@@ -98,6 +98,50 @@ async def test_a_body_that_ends_with_a_cancellation_of_its_own_fails() -> None:
             await run.result()
 
 
+@holdfast.workflow
+async def waits_for_an_answer() -> Any:
+    return await holdfast.receive()
+
+
+@holdfast.workflow
+async def gives_up() -> None:
+    body = asyncio.current_task()
+    assert body is not None
+
+    async def watch() -> None:
+        await note("look")
+        body.cancel()
+
+    watching = asyncio.create_task(watch())
+    await note("work")
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await note("clean")
+        await watching
+
+
+async def test_a_body_that_its_own_code_cancels_ends_as_cancelled() -> None:
+    assert (await crash_everywhere(gives_up)).crashes > 5
+    async with Environment([gives_up]) as env:
+        with pytest.raises(holdfast.RunCancelled):
+            await env.result(await env.start(gives_up))
+
+
+async def test_a_body_that_is_cancelled_from_outside_goes_on_elsewhere() -> None:
+    async with Environment([waits_for_an_answer]) as env:
+        run = await env.start(waits_for_an_answer)
+        while not any(r.live for r in env.worker.runs.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        (execution,) = env.worker.runs.values()
+        assert execution.task is not None
+        execution.task.cancel()
+        await run.send("go on")
+        assert await env.result(run) == "go on"
+        assert execution is not env.worker.runs.get(execution.row.key)
+        assert (await env.app.row(run.id)).epoch > 1
+
+
 @holdfast.step
 def stops_iteration() -> None:
     next(iter([]))

@@ -24,6 +24,7 @@ from holdfast.engine.host import Host
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
 from holdfast.engine.session_view import SessionView
+from holdfast.engine.task import BodyTask
 from holdfast.errors import DeadlineExceeded, Diverged, Suspended
 from holdfast.store.base import Append, ContinueAs, End, Suspend
 from holdfast.types import QUARANTINE_STRIKES, Entry, Kind, PromiseRow, RunRow, Status
@@ -70,7 +71,7 @@ class Execution:
         self.deadline_passed = False
         self.pausing = False
         self.halting: Suspend | None = None  # it cannot go on; what becomes of it, unless it ends
-        self.task: asyncio.Task[Any] | None = None
+        self.task: BodyTask | None = None
         self.now: Micros = self.journal.started_at or row.created_at
         self.dirty = False  # queued at the committer
         self.lost = False  # another worker has it
@@ -96,7 +97,7 @@ class Execution:
         context = contextvars.Context()
         context.run(current.set, Scope(self.root, chapter_path(self.journal.chapter)))
         body = self.workflow.body(self)
-        self.task = context.run(lambda: asyncio.Task(self._main(body), loop=self.loop))
+        self.task = context.run(lambda: BodyTask(self._main(body), loop=self.loop))
         self.tasks.add(self.task)
         self.inbox.open()  # last: a recorded cancel may be what comes first
 
@@ -114,10 +115,12 @@ class Execution:
             self.halt(Status.PARKED, str(error))
             return
         except asyncio.CancelledError as error:
-            if not self.cancelled and (self.closed or self._cancelled_from_outside()):
+            if not self.cancelled and (self.closed or trouble.cancelled_from_outside(self)):
                 raise
-            # Its own, of a task it cancelled and then awaited: an error like any other.
-            end = End(Status.FAILED, codec.encode_error(error, what=f"run {self.row.id!r}"))
+            if self.task is not None and self.task.cancelling():
+                end = End(Status.CANCELLED, None)
+            else:  # of another task, which it cancelled and then awaited: an error like any other
+                end = End(Status.FAILED, codec.encode_error(error, what=f"run {self.row.id!r}"))
         except (KeyboardInterrupt, SystemExit):
             self.evict()
             raise
@@ -132,15 +135,6 @@ class Execution:
             passed = DeadlineExceeded(f"run {self.row.id!r} did not end before its deadline")
             end = End(Status.FAILED, codec.encode_error(passed, what=""))
         self._finish(end)
-
-    def _cancelled_from_outside(self) -> bool:
-        """Was the body's task cancelled by something that is no part of the run (a loop that is
-        shut down)? Then the run is not over; somebody else may go on with it."""
-        if self.task is None or not self.task.cancelling():
-            return False
-        log.warning("the task of run %r was cancelled from outside", self.row.id)
-        self.evict()
-        return True
 
     def _finish(self, then: End | ContinueAs) -> None:
         if self.closed:

@@ -24,6 +24,16 @@ ANY_MAIL = 1 << 62
 """Seen, for a run that is to halt whatever its mail says."""
 
 
+def cancelled_from_outside(run: Execution) -> bool:
+    """Was the body's task cancelled by something that is no part of the run (a loop that is shut
+    down)? Then the run is not over; somebody else may go on with it."""
+    if run.task is None or not run.task.cancelling() or not run.task.from_outside:
+        return False
+    log.warning("the task of run %r was cancelled from outside", run.row.id)
+    run.evict()
+    return True
+
+
 def unwritable(run: Execution, error: Exception) -> None:
     """The store cannot keep what the run has to write. Nobody else could go on with it, either."""
     log.error("run %r cannot go on: %s", run.row.id, error)
