@@ -21,6 +21,7 @@ IdRetired
 IdReused
 LeaseLost
 Limit
+NoJournal
 NotDecodable
 NotEncodable
 NotInRun

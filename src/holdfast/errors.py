@@ -22,6 +22,7 @@
     │   ├── UnknownWorkflow, UnknownRun, UnknownPromise, UnknownSchedule, UnknownQueue
     │   ├── BadArguments, BadValue, BadSchedule, IdReused
     │   ├── AlreadyResolved, AlreadyEnded, NotResumable, SessionBusy
+    │   ├── NoJournal             the run has durability="none": it can only be awaited
     │   └── NotOpen, WrongEventLoop
     └── StoreError
         ├── LeaseLost             another worker owns the run now
@@ -178,6 +179,10 @@ class AlreadyEnded(RequestError):
 
 class NotResumable(RequestError):
     """The run is not paused, parked or quarantined."""
+
+
+class NoJournal(RequestError):
+    """A run with durability="none" has no journal: its result can be awaited, and nothing else."""
 
 
 class SessionBusy(RequestError):

@@ -16,6 +16,9 @@ from holdfast.testing.kept_store import KeptStore
 BOTH_STORES = {
     "test_children",
     "test_children_again",
+    "test_odd_ids",
+    "test_released_sessions",
+    "test_session_values",
     "test_sessions",
     "test_suspension",
     "test_waits",

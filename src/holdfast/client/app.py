@@ -11,12 +11,14 @@ import asyncio
 import builtins
 import copy
 import types
+import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from holdfast import codec
 from holdfast.client import explain
+from holdfast.client.ids import check_filter, refuse_if_no_id, refuse_if_no_text
 from holdfast.client.parts import Parts
 from holdfast.client.queues import Queueing, declare_queues, queues_listed
 from holdfast.client.rerun import children_to_rerun, entries_to_drop
@@ -212,6 +214,7 @@ class Holdfast(Queueing, Scheduling):
     def _start_undurable(self, workflow: Workflow[Any, R], payload: bytes) -> Run[R]:
         if self._parts.worker is None:
             raise BadArguments("durability='none' runs in this process, but the app has no worker")
+        workflow = workflow.with_options(id=workflow.options.id or uuid.uuid4().hex)
         run: Run[R] = Run(self, workflow.options.id or "", workflow)
         run._in_memory = self._parts.worker.start_undurable(workflow, payload)
         return run
@@ -230,13 +233,16 @@ class Holdfast(Queueing, Scheduling):
     # Ask
 
     async def row(self, run_id: str) -> RunRow:
+        refuse_if_no_id(run_id)
         row = await self.store.get(run_id)
         if row is None:
             raise UnknownRun(f"there is no run {run_id!r}")
         return row
 
     async def list(self, which: RunFilter | None = None) -> builtins.list[RunRow]:
-        return await self.store.find(which or RunFilter())
+        which = which or RunFilter()
+        check_filter(which)
+        return await self.store.find(which)
 
     async def history(self, run_id: str) -> builtins.list[Entry]:
         return await self.store.journal((await self.row(run_id)).key)
@@ -286,7 +292,7 @@ class Holdfast(Queueing, Scheduling):
                 f"run {run_id!r} has no promise {name!r}; open are: {known}. "
                 "To answer one that it will open later, pass early=True (`--early`)."
             )
-        await self.store.post(run_id, MailKind.PROMISE, name, payload, self._parts.clock.now())
+        await self._post(run_id, MailKind.PROMISE, name, payload)
 
     async def send(self, run_id: str, message: object, *, channel: str = "") -> None:
         """Sends a message, which the run gets by `holdfast.receive()`."""
@@ -302,10 +308,13 @@ class Holdfast(Queueing, Scheduling):
         await self._post(run_id, MailKind.PAUSE, "", None)
 
     async def _post(self, run_id: str, kind: MailKind, name: str, payload: bytes | None) -> None:
+        refuse_if_no_id(run_id)
+        refuse_if_no_text("the name of a promise or channel", name)
         await self.store.post(run_id, kind, name, payload, self._parts.clock.now())
 
     async def resume(self, run_id: str) -> None:
         """Lets a paused, parked or quarantined run go on."""
+        refuse_if_no_id(run_id)
         await self.store.resume(run_id, self._parts.clock.now())
 
     async def rerun(self, run_id: str) -> Run[Any]:

@@ -12,6 +12,7 @@ import logging
 import random
 from collections.abc import Callable, Iterable
 
+from holdfast.client.ids import refuse_if_no_id
 from holdfast.errors import NotOpen, StoreError, StoreMoved, UnknownRun
 from holdfast.store.base import Store
 from holdfast.types import ENDED, RunId, RunRow, Status
@@ -48,6 +49,7 @@ class Results:
         """The row of the run once it has ended, or been parked or quarantined."""
         if self._closed:
             raise NotOpen
+        refuse_if_no_id(run)
         future: asyncio.Future[RunRow] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.setdefault(run, set())
         waiting.add(future)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from holdfast import codec
 from holdfast.engine.workflow import Workflow
-from holdfast.errors import RunCancelled, RunFailed, RunHalted
+from holdfast.errors import NoJournal, RunCancelled, RunFailed, RunHalted
 from holdfast.types import HALTED, Entry, RunRow, Status
 
 if TYPE_CHECKING:
@@ -54,33 +54,43 @@ class Run(Generic[R]):
         value: R = workflow.decode_result(row.output, self.id)
         return value
 
+    @property
+    def _kept_id(self) -> str:
+        """Its id, for what the store is asked."""
+        if self._in_memory is not None:
+            raise NoJournal(
+                f"run {self.id!r} has no journal (durability='none'): its result can be awaited, "
+                "but it can be neither asked about nor told anything"
+            )
+        return self.id
+
     async def status(self) -> Status:
-        return (await self._app.row(self.id)).status
+        return (await self._app.row(self._kept_id)).status
 
     async def history(self) -> list[Entry]:
-        return await self._app.history(self.id)
+        return await self._app.history(self._kept_id)
 
     async def why(self) -> str:
-        return await self._app.why(self.id)
+        return await self._app.why(self._kept_id)
 
     async def resolve(self, name: str, value: object, *, early: bool = False) -> None:
-        await self._app.resolve(self.id, name, value, early=early)
+        await self._app.resolve(self._kept_id, name, value, early=early)
 
     async def send(self, message: object, *, channel: str = "") -> None:
-        await self._app.send(self.id, message, channel=channel)
+        await self._app.send(self._kept_id, message, channel=channel)
 
     async def cancel(self) -> None:
-        await self._app.cancel(self.id)
+        await self._app.cancel(self._kept_id)
 
     async def pause(self) -> None:
-        await self._app.pause(self.id)
+        await self._app.pause(self._kept_id)
 
     async def resume(self) -> None:
-        await self._app.resume(self.id)
+        await self._app.resume(self._kept_id)
 
     async def rerun(self) -> Run[R]:
-        await self._app.rerun(self.id)
+        await self._app.rerun(self._kept_id)
         return self
 
     async def fork(self, *, before: str, id: str | None = None) -> Run[R]:
-        return await self._app.fork(self.id, before=before, id=id)
+        return await self._app.fork(self._kept_id, before=before, id=id)

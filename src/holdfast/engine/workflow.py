@@ -25,6 +25,7 @@ from holdfast.clock import Clock, to_micros
 from holdfast.engine.lint import warn_of_undurable_reads
 from holdfast.engine.thread import sync_body
 from holdfast.errors import BadArguments, HoldfastError, IdReused, UnknownWorkflow
+from holdfast.text import can_be_stored
 from holdfast.types import NewRun, OnBusy, RunRow, WhileWaiting
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 def _is_name(text: object) -> bool:
-    if not isinstance(text, str) or not 1 <= len(text) <= 512:
-        return False
-    return text.isascii() or text.encode("utf-8", "replace").decode() == text
+    return can_be_stored(text) and 1 <= len(text) <= 512
 
 
 _PLAIN = frozenset({str, int, float, bool, bytes})
@@ -85,6 +84,11 @@ class RunOptions:
                 raise BadArguments(f"{name} is one of {listed}, not {getattr(self, name)!r}")
         if not isinstance(self.priority, int) or abs(self.priority) > 2**31:
             raise BadArguments(f"priority is a whole number below 2**31, not {self.priority!r}")
+        if self.durability == "none" and self.session is not None:
+            raise BadArguments(
+                f"a run with durability='none' has no session, as it keeps nothing: leave out "
+                f"session={self.session!r}, or let the run have a journal"
+            )
 
     def given(self) -> dict[str, Any]:
         """The options that are not the defaults."""
