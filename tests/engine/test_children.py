@@ -198,3 +198,125 @@ async def test_cancelling_a_parent_leaves_its_child_alone() -> None:
         assert await run.status() is Status.CANCELLED
         (child,) = await env.app.list(RunFilter(workflow="squares"))
         assert await env.result(env.app.get(child.id)) == 0
+
+
+# Refused
+
+
+@holdfast.workflow
+async def copes(where: str) -> str:
+    """Handles the refusal of a child, and is replayed after that."""
+    options = {"id": "taken"} if where == "id" else {"session": "s", "on_busy": "reject"}
+    try:
+        result: str | int = await holdfast.child(squares.with_options(**options), 5)
+    except (holdfast.IdReused, holdfast.SessionBusy) as error:
+        result = f"{type(error).__name__}: {error}"
+        await square(5)
+    await holdfast.sleep(2 * DAY)
+    return str(result)
+
+
+@pytest.mark.parametrize(("where", "why"), [("id", "IdReused"), ("session", "SessionBusy")])
+async def test_a_refused_child_stays_refused_when_the_run_is_replayed(where: str, why: str) -> None:
+    async with Environment([copes, squares], worker_options=LEAVES_AT_ONCE) as env:
+        other = await env.app.with_options(id="taken", session="s").start(squares, 1)
+        run = await env.start(copes, where)
+        await env.settle()
+        await env.crash()
+        assert await env.result(other) == 1  # by now the session is free
+        assert (await env.result(run)).startswith(why)
+        journal = await env.store.journal((await env.app.row(run.id)).key)
+        (refused,) = [entry for entry in journal if "child:squares" in entry.key]
+        assert refused.failed and refused.output
+        assert len(await env.app.list(RunFilter(workflow="squares"))) == 1
+
+
+async def test_a_refusal_survives_a_crash_anywhere() -> None:
+    @holdfast.workflow
+    async def twice() -> list[str]:
+        one = squares.with_options(id="the-child")
+        children = holdfast.child(one, 2), holdfast.child(one, 3)
+        results = await asyncio.gather(*children, return_exceptions=True)
+        await square(7)
+        await holdfast.sleep(DAY)
+        return [type(result).__name__ for result in results]
+
+    report = await crash_everywhere(twice, workflows=[squares])
+    assert report.result == ["int", "IdReused"]
+
+
+async def test_a_step_that_awaits_a_refused_child_is_tried_again() -> None:
+    @holdfast.step(
+        retry=holdfast.Retry(backoff=DAY, max_delay=DAY, retry_on=(holdfast.SessionBusy,))
+    )
+    async def waits_its_turn() -> int:
+        child = squares.with_options(session="s", on_busy="reject")
+        return await holdfast.child(child, 3)
+
+    @holdfast.workflow
+    async def polite() -> int:
+        return await waits_its_turn()
+
+    async with Environment([polite, squares]) as env:
+        await env.app.with_options(session="s").start(squares, 1)
+        assert await env.result(await env.start(polite)) == 9
+
+
+async def test_a_child_that_is_awaited_elsewhere_in_the_run_is_refused() -> None:
+    @holdfast.workflow
+    async def twice() -> int:
+        one = squares.with_options(id="the-child")
+        return sum(await asyncio.gather(holdfast.child(one, 2), holdfast.child(one, 2)))
+
+    async with Environment([twice, squares]) as env:
+        with pytest.raises(holdfast.RunFailed, match="awaited already, at /child:squares#0"):
+            await env.result(await env.start(twice))
+
+
+async def test_a_rerun_starts_a_child_that_was_refused() -> None:
+    @holdfast.workflow
+    async def insists() -> int:
+        child = squares.with_options(session="s", on_busy="reject")
+        return await holdfast.child(child, 3)
+
+    async with Environment([insists, squares]) as env:
+        other = await env.app.with_options(session="s").start(squares, 1)
+        run = await env.start(insists)
+        with pytest.raises(holdfast.RunFailed, match="busy"):
+            await env.result(run)
+        await env.result(other)
+        assert await env.result(await run.rerun()) == 9
+
+
+# Deep
+
+
+@holdfast.workflow
+async def nests(depth: int) -> int:
+    if not depth:
+        await holdfast.sleep(DAY)
+        return 0
+    deeper = await asyncio.gather(*(holdfast.child(nests, d) for d in (depth - 1, 0)))
+    return 1 + sum(deeper)
+
+
+async def test_children_of_children_get_ids_that_are_not_too_long() -> None:
+    async with Environment([nests], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.app.with_options(id="x" * 500).start(nests, 40)
+        assert await env.result(run) == 40
+        rows = await env.app.list(RunFilter(workflow="nests", limit=1000))
+        assert len(rows) == len({row.id for row in rows}) == 81
+        assert max(len(row.id) for row in rows) <= 512
+
+
+async def test_long_ids_are_the_same_whatever_dies() -> None:
+    @holdfast.workflow(name="long" * 150)
+    async def named_at_length() -> int:
+        return await square(2)
+
+    @holdfast.workflow
+    async def calls_it() -> int:
+        return await holdfast.child(named_at_length)
+
+    report = await crash_everywhere(calls_it, workflows=[named_at_length])
+    assert report.result == 4

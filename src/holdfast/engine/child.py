@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast import codec
 from holdfast.engine.context import Scope, scope
@@ -12,11 +13,29 @@ from holdfast.engine.thread import portal
 from holdfast.engine.value import uuid4
 from holdfast.engine.wait import Waitable, blocks_here, external, on_loop, required_scope
 from holdfast.engine.workflow import RunOptions, Workflow, new_run, refuse_if_reused
-from holdfast.errors import IdReused, RunCancelled, RunFailed
+from holdfast.errors import (
+    BadArguments,
+    HoldfastError,
+    IdRetired,
+    IdReused,
+    RunCancelled,
+    RunFailed,
+    SessionBusy,
+    StoreError,
+)
 from holdfast.types import Entry, Kind, RunId
+
+if TYPE_CHECKING:
+    from holdfast.engine.execution import Execution
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+_REFUSALS = (BadArguments, IdReused, IdRetired, SessionBusy)
+"""What a store decides; anything else is trouble that may have passed at the next replay."""
+_ID_CHARS_MAX = 512  # as for an id that a user gives, see RunOptions
+_KEPT_CHARS = 160
+"""What is left of an id that is too long: enough to see where it comes from."""
 
 
 class Child(Waitable[R]):
@@ -27,28 +46,21 @@ class Child(Waitable[R]):
         self._workflow = workflow
         self._claim = where.claim(f"child:{workflow.name}")
         self._input = workflow.encode_input(args, kwargs)
-        self.id = workflow.options.id or f"{run.row.id}{self._claim.key}"
-        if not workflow.options.id and run.row.generation > 1:
-            self.id = f"{run.row.id}~{run.row.generation}{self._claim.key}"
+        generation = f"~{run.row.generation}" if run.row.generation > 1 else ""
+        self.id = workflow.options.id or _fitting(f"{run.row.id}{generation}{self._claim.key}")
 
     async def _wait(self) -> R:
         run = self._claim.scope.frame.run
 
-        async def start() -> None:
+        async def start() -> Entry | None:
             await run.may_start(self._claim.scope.frame)
-            options = self._workflow.options.updated(id=self.id)
-            new = new_run(self._workflow.name, self._input, run.host.clock, options)
-            new.parent, new.parent_step = run.row.key, self._claim.key
-            new.session = new.session or run.row.session
-            if new.on_busy == "join":
-                new.on_busy = "enqueue"  # it is awaited, so it has to be a run of its own
-            started = await run.host.start(new)
-            refuse_if_reused(started.row, new)
-            if (started.row.parent, started.row.parent_step) != (run.row.key, self._claim.key):
-                raise IdReused(
-                    f"run {self.id!r} exists already and is no child of run {run.row.id!r}, which "
-                    "would never hear of its end; give the child an id of its own"
-                )
+            try:
+                await self._start(run)
+            except HoldfastError as error:
+                if isinstance(error, _REFUSALS) or type(error) is StoreError:
+                    return self._refused(error)
+                raise
+            return None
 
         value: R = await external(
             self._claim,
@@ -60,7 +72,46 @@ class Child(Waitable[R]):
         )
         return value
 
+    async def _start(self, run: Execution) -> None:
+        new = new_run(self._workflow.name, self._input, run.host.clock, self._workflow.options)
+        new.id = self.id
+        new.parent, new.parent_step = run.row.key, self._claim.key
+        new.session = new.session or run.row.session
+        if new.on_busy == "join":
+            new.on_busy = "enqueue"  # it is awaited, so it has to be a run of its own
+        row = (await run.host.start(new)).row
+        refuse_if_reused(row, new)
+        if (row.parent, row.parent_step) == (run.row.key, self._claim.key):
+            return
+        if row.parent != run.row.key:
+            raise IdReused(
+                f"run {self.id!r} exists already and is no child of run {run.row.id!r}, which "
+                "would never hear of its end; give the child an id of its own"
+            )
+        raise IdReused(
+            f"run {self.id!r} is under way and awaited already, at {row.parent_step} of run "
+            f"{run.row.id!r}: await that, or give the child an id of its own"
+        )
+
+    def _refused(self, error: Exception) -> Entry:
+        """There is no child: its start is on record as a step that failed."""
+        run, claim = self._claim.scope.frame.run, self._claim
+        output = codec.encode_error(error, what=f"the start of the child run {self.id!r}")
+        now = run.tick()
+        return Entry(
+            0,
+            Kind.STEP,
+            claim.key,
+            now,
+            position=claim.position,
+            attempt=1,
+            failed=True,
+            output=output,
+        )
+
     def _decode(self, entry: Entry) -> R:
+        if entry.kind is Kind.STEP:
+            raise codec.decode_error(entry.output or b"")
         if not entry.failed:
             value: R = self._workflow.decode_result(entry.output, self.id)
             return value
@@ -68,6 +119,13 @@ class Child(Waitable[R]):
             raise cancelled(self.id)
         error = codec.decode_error(entry.output)
         raise RunFailed(f"the child run {self.id!r} failed: {error}") from error
+
+
+def _fitting(id: RunId) -> RunId:
+    """An id of our own making, which grows with every generation of children, up to a limit."""
+    if len(id) <= _ID_CHARS_MAX:
+        return id
+    return f"{id[:_KEPT_CHARS]}~{hashlib.sha256(id.encode()).hexdigest()[:40]}"
 
 
 def cancelled(id: RunId) -> RunCancelled:

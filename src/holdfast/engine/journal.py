@@ -131,7 +131,8 @@ class Journal:
         self._check_place(claim, entry)
         if entry is None:
             return None
-        if entry.kind is not kind:
+        refused = kind is Kind.CHILD and entry.kind is Kind.STEP and entry.failed
+        if entry.kind is not kind and not refused:
             why = f"it was recorded as a {entry.kind}, not as a {kind}"
             raise self.diverged(claim.key, why, frame.order)
         if digest is not None and entry.digest is not None and digest != entry.digest:

@@ -57,9 +57,12 @@ async def external(
     label: str,
     due_at: Micros | None = None,
     mail_name: str | None = None,
-    before: Callable[[], Awaitable[None]] | None = None,
+    before: Callable[[], Awaitable[Entry | None]] | None = None,
 ) -> Any:
-    """Waits for one completion from outside of the run's own code."""
+    """Waits for one completion from outside of the run's own code.
+
+    before: what makes it come; if it cannot, it gives the completion itself.
+    """
     frame = claim.scope.frame
     run = frame.run
     if run.closed:
@@ -68,8 +71,7 @@ async def external(
     recorded = run.journal.find(claim, kind)
     if recorded is not None:
         return await replay(run, frame, claim, recorded, decode)
-    if before is not None:
-        await before()
+    at_once = await before() if before is not None else None
     future: asyncio.Future[Any] = run.loop.create_future()
     wait = Wait(kind, claim, future, decode=decode, label=label, due_at=due_at, mail_name=mail_name)
     run.wait_for(wait)
@@ -77,7 +79,10 @@ async def external(
     if due_at is not None:
         entry = Entry(0, kind, claim.key, due_at, position=claim.position)
         alarm = run.call_at(due_at, lambda: due(run, entry, wait))
-    if mail_name is not None:
+    if at_once is not None:
+        wait.ready = False
+        run.arrive(at_once, wait)
+    elif mail_name is not None:
         run.inbox.match(wait)
     if frame.key:
         run.reconsider()
