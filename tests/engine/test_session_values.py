@@ -50,3 +50,38 @@ async def test_keys_may_be_any_text_that_a_store_can_hold() -> None:
 
     report = await crash_everywhere(keeps.with_options(session="s"))
     assert report.result == sorted(keys)
+
+
+async def test_changing_what_was_read_changes_neither_the_view_nor_the_store() -> None:
+    @holdfast.workflow
+    async def changes_in_place() -> tuple[Any, Any, Any]:
+        session = holdfast.session()
+        given = [1]
+        session.set("list", given)
+        session.append({"n": 1})
+        given.append(2)
+        session.get("list").append(3)
+        session.messages[0]["n"] = 4
+        await think()
+        session.set("other", True)
+        return session.get("list"), session.messages, session.get("missing", given)
+
+    report = await crash_everywhere(changes_in_place.with_options(session="s"))
+    assert report.result == ([1], [{"n": 1}], [1, 2])
+
+
+async def test_what_was_read_and_changed_is_kept_once_it_is_set() -> None:
+    @holdfast.workflow
+    async def puts_back() -> Any:
+        session = holdfast.session()
+        for number in range(3):
+            found = session.get("list", [])
+            found.append(number)
+            session.set("list", found)
+            await think()
+        return session.get("list")
+
+    async with Environment([puts_back]) as env:
+        run = await env.app.with_options(session="s").start(puts_back)
+        assert await env.result(run) == [0, 1, 2]
+        assert await env.store.session_state("s") == {"list": b"[0,1,2]"}

@@ -26,29 +26,36 @@ class Session:
     def __init__(self, name: str, seen: Seen) -> None:
         self.name = name
         self._seen = seen
+        self._what_message = f"a message of session {name!r}"
 
     def get(self, key: str, default: Any = None) -> Any:
-        return self._seen.state.get(self._key(key), default)
+        """What is kept under this key: a copy, which only `set` puts back."""
+        payload = self._seen.state.get(self._key(key))
+        return default if payload is None else codec.decode(payload, what=self._what(key))
 
     def keys(self) -> list[str]:
         return sorted(self._seen.state)
 
     @property
     def messages(self) -> list[Any]:
-        return [*self._seen.stored, *self._seen.own]
+        """All messages, each a copy. Decoding many takes a while: keep the list if you need it
+        twice."""
+        found = [*self._seen.stored, *self._seen.own]
+        return [codec.decode(one, what=self._what_message) for one in found]
 
     def set(self, key: str, value: Any) -> None:
         key = self._key(key)
-        payload = codec.encode(value, what=f"{key!r} of session {self.name!r}")
-        _write(StateWrite(self.name, key, payload), value)
+        _write(StateWrite(self.name, key, codec.encode(value, what=self._what(key))))
 
     def delete(self, key: str) -> None:
-        _write(StateWrite(self.name, self._key(key), None), None)
+        _write(StateWrite(self.name, self._key(key), None))
 
     def append(self, message: Any) -> None:
         """Adds a message to the end of the list."""
-        payload = codec.encode(message, what=f"a message of session {self.name!r}")
-        _write(MessageWrite(self.name, payload), message)
+        _write(MessageWrite(self.name, codec.encode(message, what=self._what_message)))
+
+    def _what(self, key: str) -> str:
+        return f"{key!r} of session {self.name!r}"
 
     def _key(self, key: object) -> str:
         if can_be_stored(key):
@@ -70,12 +77,12 @@ def session() -> Session:
     return Session(view.name, seen)
 
 
-def _write(change: Change, value: Any) -> None:
+def _write(change: Change) -> None:
     where = required_scope("a session's change")
-    on_loop(where, lambda: _change(where, change, value))
+    on_loop(where, lambda: _change(where, change))
 
 
-def _change(where: Scope, change: Change, value: Any) -> None:
+def _change(where: Scope, change: Change) -> None:
     run = where.frame.run
     if run.closed:
         raise Suspended
@@ -87,4 +94,4 @@ def _change(where: Scope, change: Change, value: Any) -> None:
         )
     if run.session is None or run.session.name != change.session:
         raise BadValue(f"this run does not belong to session {change.session!r}")
-    run.session.change(where.claim("session.write"), change, value)
+    run.session.change(where.claim("session.write"), change)

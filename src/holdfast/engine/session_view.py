@@ -13,7 +13,7 @@ Messages are never changed, so of them only their number is noted.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from holdfast import codec
 from holdfast.engine.context import Claim, enclosing_step
@@ -34,12 +34,12 @@ READINGS_MAX = 20
 
 @dataclass(slots=True)
 class Seen:
-    """A session's state and messages, decoded."""
+    """A session's state and messages, encoded: whoever asks for a value gets one of its own, so
+    that changing it in place changes nothing else."""
 
-    state: dict[str, Any]
-    encoded: dict[str, bytes]  # the same
-    stored: list[Any]  # the messages that were read from the store
-    own: list[Any]  # and those that the run has added since
+    state: dict[str, bytes]
+    stored: list[bytes]  # the messages that were read from the store
+    own: list[bytes]  # and those that the run has added since
 
 
 class SessionView:
@@ -90,7 +90,7 @@ class SessionView:
         from the first completion in the step on what was read last."""
         if self.seen is not None and not (self.has_news and self._has_moved(frame)):
             return self.seen
-        return self._decoded(self._state, [*self._messages, *self._own])
+        return Seen(dict(self._state), [*self._messages, *self._own], [])
 
     def _has_moved(self, frame: Frame) -> bool:
         """Has anything been delivered to the body of this step, or of one around it?"""
@@ -98,13 +98,6 @@ class SessionView:
         if log is not None and len(log.completions) > len(frame.order or ()):
             return True
         return frame.outer is not None and bool(frame.outer.key) and self._has_moved(frame.outer)
-
-    def _decoded(self, state: dict[str, bytes], messages: list[bytes]) -> Seen:
-        values = {key: self._decode(value) for key, value in state.items()}
-        return Seen(values, dict(state), [self._decode(one) for one in messages], [])
-
-    def _decode(self, payload: bytes) -> Any:
-        return codec.decode(payload, what=self._what)
 
     # What the body sees
 
@@ -115,7 +108,7 @@ class SessionView:
                 self.has_news = False
                 entry = self._note(OPENED, (self._state, len(self._messages)))
             state, count = codec.decode(entry.output or b"null", what=self._what)
-            self.seen = self._decoded(state, self._messages[:count])
+            self.seen = Seen(dict(state), self._messages[:count], [])
         return self.seen
 
     def _note(self, key: str, value: object) -> Entry:
@@ -138,9 +131,9 @@ class SessionView:
     def _news(self, seen: Seen) -> dict[str, bytes | None]:
         """What has changed in the state; None: it is gone."""
         news: dict[str, bytes | None] = {
-            key: value for key, value in self._state.items() if seen.encoded.get(key) != value
+            key: value for key, value in self._state.items() if seen.state.get(key) != value
         }
-        news.update((key, None) for key in seen.encoded if key not in self._state)
+        news.update((key, None) for key in seen.state if key not in self._state)
         return news
 
     def replay(self, completion: Entry) -> None:
@@ -154,10 +147,9 @@ class SessionView:
         for key, value in news.items():
             if value is None:
                 seen.state.pop(key, None)
-                seen.encoded.pop(key, None)
             else:
-                seen.state[key], seen.encoded[key] = self._decode(value), value
-        seen.stored += [self._decode(one) for one in self._messages[len(seen.stored) : count]]
+                seen.state[key] = value
+        seen.stored += self._messages[len(seen.stored) : count]
         seen.own = seen.own[len(seen.own) - own :]
 
     def turn_page(self) -> None:
@@ -171,11 +163,11 @@ class SessionView:
             self._show(seen, self._news(seen), len(self._messages), len(self._own))
         seen.stored += seen.own
         seen.own = []
-        self._note(OPENED, (seen.encoded, len(seen.stored)))
+        self._note(OPENED, (seen.state, len(seen.stored)))
 
     # Changes of the run's own
 
-    def change(self, claim: Claim, change: Change, value: Any) -> None:
+    def change(self, claim: Claim, change: Change) -> None:
         """Journals a change, unless it is on record, and shows it to the body."""
         seen = self.open()
         if self._run.journal.find_value(claim) is None:
@@ -184,12 +176,11 @@ class SessionView:
             self.unsent.append((entry, change))
             self._apply(change)
         if isinstance(change, MessageWrite):
-            seen.own.append(value)
+            seen.own.append(change.payload)
         elif change.value is None:
             seen.state.pop(change.key, None)
-            seen.encoded.pop(change.key, None)
         else:
-            seen.state[change.key], seen.encoded[change.key] = value, change.value
+            seen.state[change.key] = change.value
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, MessageWrite):
