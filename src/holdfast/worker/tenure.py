@@ -59,6 +59,7 @@ class Tenure:
         log.error(
             "worker %s lost its lease (%s): it drops %d runs", worker.id, why, len(worker.runs)
         )
+        worker.id = new_id()  # what is still claimed under the old one comes too late
         for run in list(worker.runs.values()):
             run.evict()
         if not worker.is_leaving:

@@ -330,6 +330,8 @@ class Worker:
     def _execute(self, row: RunRow, entries: list[Entry]) -> None:
         if self._draining:
             return  # it was claimed a moment too late; leaving the store hands it back
+        if row.owner != self.id:
+            return  # claimed before our lease was lost, and heard of only now: it is others' by now
         run = Execution(row, entries, self._workflows[row.workflow], self)
         self.runs[row.key] = run
         self._ids.add(row.id)
