@@ -285,8 +285,6 @@ def remote(name: str) -> _Decorate:
 def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) -> NewRun:
     """The row of a run that is to be started."""
     now = clock.now()
-    delay = to_micros(options.delay) if options.delay else 0
-    deadline = to_micros(options.deadline) if options.deadline else None
     return NewRun(
         id=options.id or uuid.uuid4().hex,
         workflow=workflow,
@@ -297,8 +295,8 @@ def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) ->
         queue=options.queue,
         priority=options.priority,
         fairness_key=options.fairness_key or "",
-        ready_at=now + (delay if deadline is None else min(delay, deadline)),  # it ends there
-        deadline_at=None if deadline is None else now + deadline,
+        ready_at=now + (to_micros(options.delay) if options.delay else 0),
+        deadline_at=now + to_micros(options.deadline) if options.deadline else None,
         session=options.session,
         on_busy=options.on_busy,
         while_waiting=options.while_waiting,
