@@ -9,7 +9,7 @@ from holdfast.types import Kind
 from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer
 
-LEASE = 1.0
+LEASE = 3.0
 
 
 async def claims(app: holdfast.Holdfast, run: str) -> int:

@@ -150,7 +150,7 @@ async def test_a_superseded_worker_cannot_append_and_drops_the_run(tmp_path: Pat
 async def test_a_worker_that_was_taken_for_dead_drops_its_runs_and_registers_anew(
     tmp_path: Path,
 ) -> None:
-    first = make_app(tmp_path, lease=timedelta(milliseconds=600))
+    first = make_app(tmp_path, lease=timedelta(seconds=6))  # looked at every two seconds
     second = make_app(tmp_path)
     async with first, second:
         await first.start(three_steps)
