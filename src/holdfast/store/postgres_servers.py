@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import os
-import select
 import socket
 import sys
 import weakref
@@ -146,20 +145,6 @@ def _end(making: asyncio.Task[Connection]) -> None:
 def _socket_of(connection: Connection) -> Any:
     transport = getattr(connection, "_transport", None)
     return transport.get_extra_info("socket") if transport is not None else None
-
-
-def is_cut(connection: Connection) -> bool:
-    """Whether the kernel knows that the other side is gone, even if our loop has not heard of it: a
-    process that was stopped goes on before its loop has looked."""
-    found = _socket_of(connection)
-    fd = found.fileno() if found is not None else -1
-    if fd < 0:
-        return True
-    if sys.platform == "win32":
-        return False
-    looking = select.poll()
-    looking.register(fd, getattr(select, "POLLRDHUP", 0))  # errors and ends are told unasked
-    return bool(looking.poll(0))
 
 
 def keep_alive(connection: Connection) -> None:

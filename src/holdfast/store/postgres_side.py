@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.store import postgres_errors as errors
 from holdfast.store.postgres_bell import WORK
-from holdfast.store.postgres_servers import Connection, Servers, close, cut_after, is_cut
+from holdfast.store.postgres_servers import Connection, Servers, close, cut_after
 from holdfast.types import WorkerId
 
 log = logging.getLogger("holdfast")
@@ -129,10 +129,6 @@ class Lifeline:
     @property
     def is_up(self) -> bool:
         return self._up.is_set()
-
-    def holds(self, worker: WorkerId) -> bool:
-        connection = self._connection
-        return worker in self.held and connection is not None and not is_cut(connection)
 
     async def fetchval(self, seconds: float, sql: str, *values: object) -> Any:
         async with self._using:
@@ -321,9 +317,8 @@ class Side:
 
     def is_held(self, worker: WorkerId) -> bool:
         """False: others may take this worker for dead right now, or have done so."""
-        if worker in self._doubted:
-            return False
-        return self.first.holds(worker) or self.second.holds(worker)
+        held = worker in self.first.held or worker in self.second.held
+        return held and worker not in self._doubted
 
     def _lost(self, held: set[WorkerId]) -> None:
         self._doubted |= held - self.first.held - self.second.held

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 from collections.abc import AsyncIterator, Callable, Iterator
 from urllib.parse import urlsplit
 
@@ -169,35 +168,3 @@ async def test_a_worker_cut_off_from_the_server_starts_nothing_more_and_its_run_
             assert observer.names(pid=peer.pid, run=run.id) == ["two", "three"]
             assert observer.names(pid=cut_off.pid, run=beside.id) == ["gate", "asked for"]
             assert await claims(app, run.id) == await claims(app, beside.id) == 2
-
-
-async def test_a_worker_cut_off_while_it_was_stopped_starts_nothing_when_it_goes_on(
-    postgres: PostgresServer,
-    url: str,
-    app: holdfast.Holdfast,
-    fleet: Fleet,
-    observer: Observer,
-) -> None:
-    # Its lease has not run out, and its threads wake up in any order: the kernel knows already.
-    with Proxy(postgres.port) as proxy:
-        behind = url.replace(f":{postgres.port}/", f":{proxy.port}/")
-        async with Fleet(behind, observer) as far:
-            observer.holds = lambda effect: effect.name == "gate"
-            stopped = await far.add(lease=600)
-            runs = [await app.start(late, "late") for _ in range(20)]
-            gates = [await observer.sees("gate", run=run.id, pid=stopped.pid) for run in runs]
-            peer = await fleet.add(lease=600)
-            stopped.send(signal.SIGSTOP)
-            await asyncio.to_thread(proxy.cut)
-            for run in runs:
-                await observer.sees("gate", run=run.id, pid=peer.pid)
-            for gate in gates:
-                gate.let_go()
-            stopped.send(signal.SIGCONT)
-            for run in runs:
-                await observer.sees("asked for", run=run.id, pid=stopped.pid)
-            observer.let_all_go()
-            for run in runs:
-                await run.result()
-            # One may have been on its way when the process was stopped.
-            assert observer.names(pid=stopped.pid).count("late") <= 1
