@@ -105,7 +105,8 @@ class Execution:
         try:
             value = await body
             end = End(Status.COMPLETED, self.workflow.encode_result(value, self.row.id))
-        except Suspended:
+        except Suspended as gone:
+            rest.forget_way(gone)
             return
         except Continue as onwards:
             # The digest stays: whoever starts the run again gives the arguments it began with.

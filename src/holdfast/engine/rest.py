@@ -12,6 +12,7 @@ import contextvars
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import Suspended
 from holdfast.store.base import Suspend
 from holdfast.types import Kind, Status
 
@@ -151,6 +152,7 @@ def let_go(run: Execution) -> None:
     run.inbox.let_go()
     run.tasks.clear()
     run.task = None
+    run.session = None
     del run.root
 
 
@@ -179,4 +181,12 @@ def _cancel_leftovers(tasks: list[asyncio.Task[Any]], rounds: int, hooks: LoopHo
 def consume(future: Any) -> None:
     """Marks a future's exception as seen, so that asyncio does not log it."""
     if asyncio.isfuture(future) and future.done() and not future.cancelled():
-        future.exception()
+        error = future.exception()
+        if isinstance(error, Suspended):
+            forget_way(error)
+
+
+def forget_way(error: Suspended) -> None:
+    """A traceback holds frames, which hold what they awaited, which holds the error: only the
+    garbage collector would free them."""
+    error.__traceback__ = None

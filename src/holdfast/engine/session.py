@@ -69,6 +69,8 @@ class Session:
 def session() -> Session:
     """The session this run belongs to: `with_options(session="user-42")`."""
     where = required_scope("session()")
+    if where.frame.run.closed:
+        raise Suspended
     view = where.frame.run.session
     if view is None:
         raise BadValue('this run has no session: start it with_options(session="...")')

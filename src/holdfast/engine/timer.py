@@ -143,16 +143,19 @@ class LoopTimer:
         self._done = True
         if self._wait is not None:
             self._run.done_waiting(self._wait)
+            self._wait = None  # they know each other: only the garbage collector would free them
         if self._alarm is not None:
             self._alarm.cancel()
+            self._alarm = None
 
     # As a timer handle
 
     def cancel(self) -> None:
         if not self._done:
-            self._finish()
             assert self._wait is not None
-            self._wait.claim.scope.frame.asked.pop(self._wait.claim.key, None)
+            claim = self._wait.claim
+            self._finish()
+            claim.scope.frame.asked.pop(claim.key, None)
         elif self._handle is not None:
             self._handle.cancel()  # it fired, but its callback has not run yet
 
