@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,48 @@ async def test_a_rerun_fails_again_if_its_child_does() -> None:
             await env.result(await run.rerun())
         broken.clear()
         assert await env.result(await run.rerun()) == ["one", "two"]
+
+
+@holdfast.workflow
+async def family() -> list[list[str]]:
+    children = holdfast.child(both), holdfast.child(both)
+    return list(await asyncio.gather(*children))
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "they go on", "they fail again"])
+async def test_a_rerun_that_dies_on_its_way_is_repeated(
+    meanwhile: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Died(Exception):
+        pass
+
+    reopened = 0
+    async with Environment([family, both, quick, slow]) as env:
+        store = env.app.store
+        reopen = store.rerun
+
+        async def dies_afterwards(*args: Any) -> None:
+            nonlocal reopened
+            await reopen(*args)
+            reopened += 1
+            raise Died
+
+        broken.update({"one", "two"})
+        run = await env.start(family)
+        with pytest.raises(holdfast.RunFailed):
+            await env.result(run)
+        await env.advance(2 * DAY)
+        monkeypatch.setattr(store, "rerun", dies_afterwards)
+        if meanwhile != "they fail again":
+            broken.clear()
+        while await run.status() is Status.FAILED:
+            assert reopened < 10, "of a family of seven"
+            with pytest.raises(Died):
+                await run.rerun()
+            if meanwhile != "nothing":
+                await env.advance(2 * DAY)
+            broken.clear()
+        assert await env.result(run) == [["one", "two"], ["one", "two"]]
 
 
 async def test_a_rerun_hears_of_a_child_that_it_awaited_because_it_failed() -> None:
@@ -180,3 +223,34 @@ async def test_a_child_that_has_ended_is_awaited_twice_by_its_id() -> None:
     async with Environment([twice, quick]) as env:
         assert await env.result(await env.start(twice)) == ["once", "once"]
         assert executed == ["once"]
+
+
+async def test_a_rerun_that_comes_late_does_not_cut_a_journal_that_went_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @holdfast.workflow
+    async def in_turn() -> list[str]:
+        return [await work(name) for name in ("first", "second", "third")]
+
+    async with Environment([in_turn]) as env:
+        run = await env.start(in_turn)
+        broken.add("first")
+        with pytest.raises(holdfast.RunFailed):
+            await env.result(run)
+        store = env.app.store
+        reopen = store.rerun
+
+        async def somebody_else_was_quicker(*args: Any) -> Any:
+            monkeypatch.setattr(store, "rerun", reopen)
+            broken.clear()
+            broken.add("third")
+            with pytest.raises(holdfast.RunFailed, match="third"):
+                await env.result(await run.rerun())
+            return await reopen(*args)
+
+        monkeypatch.setattr(store, "rerun", somebody_else_was_quicker)
+        with pytest.raises(holdfast.NotResumable):
+            await run.rerun()
+        broken.clear()
+        assert await env.result(await run.rerun()) == ["first", "second", "third"]
+        assert executed == ["first", "first", "second", "third", "third"]

@@ -324,10 +324,11 @@ class Holdfast(Queueing, Scheduling):
         children = await self.store.children(row.key)
         awaited = {child.parent_step: child.id for child in children if child.parent_step}
         drop = entries_to_drop(row, journal, awaited)
-        # The children first: the run would be told of their failures at once.
+        # The children first: the run would be told of their failures at once, and whoever dies on
+        # the way can do it again, as the run itself has not gone on.
         for child in children_to_rerun(row, journal, children, drop):
             await self.rerun(child.id)
-        await self.store.rerun(run_id, self._parts.clock.now(), drop)
+        await self.store.rerun(run_id, row.epoch, self._parts.clock.now(), drop)
         return self.get(run_id)
 
     async def fork(self, run_id: str, *, before: str, id: str | None = None) -> Run[Any]:

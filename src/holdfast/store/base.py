@@ -279,10 +279,11 @@ class Store(ScheduleStore, Protocol):
         """Makes a paused, parked or quarantined run claimable; NotResumable otherwise."""
         ...
 
-    async def rerun(self, run: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
+    async def rerun(self, run: RunId, epoch: int, now: Micros, drop: Sequence[int]) -> RunRow:
         """Makes a failed or cancelled run go on from what its journal holds, without the entries of
         these numbers; the others are numbered anew. What told its parent of its end is gone from
-        the inbox. NotResumable otherwise."""
+        the inbox. NotResumable otherwise, and if the epoch is another: its journal went on since
+        the numbers were chosen."""
         ...
 
     async def fork(self, run: RunId, seq: int, new: NewRun) -> Started:

@@ -191,8 +191,10 @@ class PostgresStore(Queues, Schedules):
         (code,) = await self._link.write("resume", run, now)
         return await self._gone_on(run, code, "only a paused, parked or quarantined run is")
 
-    async def rerun(self, run: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
-        (code,) = await self._link.write("rerun", run, now, list(drop))
+    async def rerun(self, run: RunId, epoch: int, now: Micros, drop: Sequence[int]) -> RunRow:
+        (code,) = await self._link.write("rerun", run, epoch, now, list(drop))
+        if code == 3:
+            raise NotResumable(f"Run {run!r} went on meanwhile: somebody else ran it again.")
         return await self._gone_on(run, code, "only a failed or cancelled run is run again")
 
     async def _gone_on(self, run: RunId, code: int, rule: str) -> RunRow:

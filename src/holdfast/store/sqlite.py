@@ -184,8 +184,10 @@ class SQLiteStore(Schedules):
     async def resume(self, run: RunId, now: Micros) -> RunRow:
         return await self._writer.run(lambda db: sqlite_runs.resume(db, run, now))
 
-    async def rerun(self, run: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
-        return await self._writer.run(lambda db: sqlite_runs.rerun(db, run, now, drop), short=False)
+    async def rerun(self, run: RunId, epoch: int, now: Micros, drop: Sequence[int]) -> RunRow:
+        return await self._writer.run(
+            lambda db: sqlite_runs.rerun(db, run, epoch, now, drop), short=False
+        )
 
     async def fork(self, run: RunId, seq: int, new: NewRun) -> Started:
         return await self._writer.run(lambda db: sqlite_runs.fork(db, run, seq, new), short=False)

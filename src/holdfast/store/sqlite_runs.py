@@ -114,12 +114,14 @@ def resume(db: Db, id: RunId, now: Micros) -> RunRow:
     return _known(db, id)
 
 
-def rerun(db: Db, id: RunId, now: Micros, drop: Sequence[int]) -> RunRow:
+def rerun(db: Db, id: RunId, epoch: int, now: Micros, drop: Sequence[int]) -> RunRow:
     row = _known(db, id)
     if row.status not in (Status.FAILED, Status.CANCELLED):
         raise NotResumable(
             f"Run {id!r} is {row.status}: only a failed or cancelled run is run again."
         )
+    if row.epoch != epoch:
+        raise NotResumable(f"Run {id!r} went on meanwhile: somebody else ran it again.")
     db.executemany(SQL["forget_child"], [(row.key, seq) for seq in drop])
     db.executemany(SQL["delete_entry"], [(row.key, seq) for seq in drop])
     db.execute(SQL["close_gaps"], (row.key,))

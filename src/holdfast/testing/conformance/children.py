@@ -77,7 +77,7 @@ class AwaitedAgain:
         child = (await await_child(store, parent, session=session)).row
         await end(store, parent, 2, Status.FAILED)
         await end(store, child, 2)
-        await store.rerun("parent", NOW, [2])
+        await store.rerun("parent", 1, NOW, [2])
         await claim(store)
         assert await told(store, parent) == []
         await await_child(store, parent, session=session)
@@ -183,7 +183,7 @@ class RunAgain:
         child = (await await_child(store, parent)).row
         await end(store, child, 2, Status.FAILED, b"error")
         (first,) = await told(store, parent)
-        await store.rerun("child", NOW, [2])
+        await store.rerun("child", 1, NOW, [2])
         assert await told(store, parent) == []
         (claimed,) = await claim(store)
         assert not (await await_child(store, parent)).row.status.ended

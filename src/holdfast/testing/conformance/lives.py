@@ -263,7 +263,7 @@ class StoppingAndGoingOn:
         entries = [step(2, "/good#0"), step(3, "/bad#0", failed=True), step(4, "/task@0/good#0")]
         await do(store, append(run, *entries))
         await end(store, run, 5, Status.FAILED, b"error")
-        again = await store.rerun("run", NOW + 1, [3, 5])
+        again = await store.rerun("run", 1, NOW + 1, [3, 5])
         assert (again.status, again.output, again.ended_at) == (Status.PENDING, None, None)
         left = [(1, "w1"), (2, "/good#0"), (3, "/task@0/good#0")]
         assert await keys(store, run.key) == left
@@ -278,7 +278,7 @@ class StoppingAndGoingOn:
         mail = await store.post("run", MailKind.CANCEL, "", None, NOW)
         await do(store, append(run, Entry(2, Kind.CANCEL, "", NOW, mail=mail.id)))
         await end(store, run, 3, Status.CANCELLED, None)
-        again = await store.rerun("run", NOW + 1, [2, 3])
+        again = await store.rerun("run", 1, NOW + 1, [2, 3])
         assert again.deadline_at is None
         assert await keys(store, run.key) == [(1, "w1")]
         assert await store.mail([(run.key, 0)]) == []
@@ -287,12 +287,29 @@ class StoppingAndGoingOn:
         await worker(store)
         run = await started_and_claimed(store, "run")
         with pytest.raises(NotResumable):
-            await store.rerun("run", NOW, [])
+            await store.rerun("run", 1, NOW, [])
         await end(store, run, 2)
         with pytest.raises(NotResumable):
-            await store.rerun("run", NOW, [])
+            await store.rerun("run", 1, NOW, [])
         with pytest.raises(UnknownRun):
-            await store.rerun("nobody", NOW, [])
+            await store.rerun("nobody", 1, NOW, [])
+
+    async def test_a_run_that_went_on_is_not_run_again_by_what_was_known_before(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, step(2, failed=True)))
+        await end(store, run, 3, Status.FAILED, b"error")
+        await store.rerun("run", 1, NOW, [2, 3])
+        (claimed,) = await claim(store)
+        await do(store, append(claimed.row, step(3)))
+        await end(store, claimed.row, 4, Status.FAILED, b"another error")
+        before = await store.journal(run.key)
+        with pytest.raises(NotResumable):
+            await store.rerun("run", 1, NOW, [2, 3])
+        assert await store.journal(run.key) == before
+        assert (await store.rerun("run", 2, NOW, [4])).status is Status.PENDING
 
     async def test_a_fork_starts_with_a_copy_of_the_journal(self, store: Store) -> None:
         await worker(store)

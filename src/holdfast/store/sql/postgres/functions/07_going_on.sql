@@ -1,4 +1,5 @@
--- Going on after a stop. These answer with 0, or with why not: 1 there is no such run, 2 its status.
+-- Going on after a stop. These answer with 0, or with why not: 1 there is no such run, 2 its status,
+-- 3 it went on since.
 
 CREATE OR REPLACE FUNCTION resume(_request uuid, _again boolean, _id text, _now bigint)
 RETURNS bigint[]
@@ -28,7 +29,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION rerun(
-    _request uuid, _again boolean, _id text, _now bigint, _drop integer[]) RETURNS bigint[]
+    _request uuid, _again boolean, _id text, _epoch integer, _now bigint, _drop integer[])
+RETURNS bigint[]
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
@@ -43,6 +45,8 @@ BEGIN
         RETURN ARRAY[1];
     ELSIF _run.status NOT IN ('failed', 'cancelled') THEN
         RETURN ARRAY[2];
+    ELSIF _run.epoch <> _epoch THEN
+        RETURN ARRAY[3];
     END IF;
     -- A child whose end is forgotten may end again, and otherwise.
     DELETE FROM inbox WHERE kind = 'child' AND id IN (
