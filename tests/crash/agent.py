@@ -1,7 +1,7 @@
 """The worker process that crash tests kill: `python -m tests.crash.agent URL OBSERVER OPTIONS`.
 
-Options (JSON): `lease`, `hang`, `memory_wait` in seconds; `children`: fork some that keep what they
-inherit; `trap`, `tick_trap`: see trap.py.
+Options (JSON): `lease`, `hang`, `memory_wait` in seconds; `concurrency`; `children`: fork some that
+keep what they inherit; `trap`, `tick_trap`, `claim_trap`: see trap.py.
 """
 
 from __future__ import annotations
@@ -170,7 +170,9 @@ async def serve(url: str, options: dict[str, Any]) -> None:
     app = holdfast.Holdfast(
         url,
         workflows=WORKFLOWS,
-        worker_options=holdfast.WorkerOptions(**seconds, on_step=began),
+        worker_options=holdfast.WorkerOptions(
+            **seconds, concurrency=options.get("concurrency", 1000), on_step=began
+        ),
     )
     async with app:
         pool = fork_children() if options.get("children") else None
@@ -191,4 +193,6 @@ if __name__ == "__main__":
         trap.arm(sys.argv[1], **given["trap"])
     if "tick_trap" in given:
         trap.arm_tick(sys.argv[1], **given["tick_trap"])
+    if "claim_trap" in given:
+        trap.arm_claim(sys.argv[1], **given["claim_trap"])
     asyncio.run(serve(sys.argv[1], given))

@@ -8,6 +8,8 @@ after: it is committed, and the worker does not know yet.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import signal
 from collections.abc import Callable, Sequence
@@ -62,6 +64,43 @@ def arm_tick(url: str, where: str, nth: int, number: str) -> None:
         return ticked
 
     store.tick = trapped
+
+
+def arm_claim(url: str, until: str) -> None:
+    """Stops at the first claim that gets something, which is heard of only when the registration is
+    lost, or there is a new one."""
+    store: Any = type(open_store(url))
+    claim, register = store.claim, store.register
+    sprung = False
+    goes_on = asyncio.Event()
+
+    async def trapped(self: object, *args: Any, **options: Any) -> Any:
+        nonlocal sprung
+        claimed = await claim(self, *args, **options)
+        if claimed and not sprung:
+            sprung = True
+            print("sprung", flush=True)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            await goes_on.wait()
+            print("heard of it", flush=True)
+        return claimed
+
+    async def registered(self: object, *args: Any) -> Any:
+        keeper = await register(self, *args)
+        if sprung:
+            goes_on.set()
+        return keeper
+
+    def lost(record: logging.LogRecord) -> bool:
+        if "lost its lease" in record.msg:
+            goes_on.set()
+        return True
+
+    store.claim = trapped
+    if until == "registered":
+        store.register = registered
+    else:
+        logging.getLogger("holdfast").addFilter(lost)
 
 
 def _inside(
