@@ -50,7 +50,7 @@ WRITES: dict[str, Write] = {
     "post": lambda s: s.post("pending", MailKind.MESSAGE, "", b"x", NOW),
     "cancel": lambda s: s.post("pending", MailKind.CANCEL, "", None, NOW),
     "resume": lambda s: s.resume("paused", NOW),
-    "rerun": lambda s: s.rerun("failed", NOW, []),
+    "rerun": lambda s: s.rerun("failed", 1, NOW, []),
     "fork": lambda s: s.fork("run 1", 2, new_run("forked")),
     "register": lambda s: worker(s, "new"),
     "add a schedule": lambda s: s.put_schedule(schedule("new"), seen=None),
