@@ -1,7 +1,8 @@
 """The worker process that crash tests kill: `python -m tests.crash.agent URL OBSERVER OPTIONS`.
 
 Options (JSON): `lease`, `hang`, `memory_wait` in seconds; `concurrency`; `children`: fork some that
-keep what they inherit; `trap`, `tick_trap`, `claim_trap`: see trap.py.
+keep what they inherit; `trap`, `tick_trap`, `claim_trap`: see trap.py. A lease that is not given
+outlasts the test: neither a busy processor nor a disk that stalls ends it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from holdfast.types import RunRow
 from tests.crash import trap
 
 OBSERVER = sys.argv[2] if __name__ == "__main__" else ""
+
+LEASE_SECONDS = 600.0
 
 BEGAN: dict[tuple[str, str], float] = {}
 """When the last try at each step began."""
@@ -163,9 +166,9 @@ def fork_children() -> ProcessPoolExecutor:
 
 async def serve(url: str, options: dict[str, Any]) -> None:
     seconds: dict[str, Any] = {
-        name: timedelta(seconds=options[name])
-        for name in ("lease", "hang", "memory_wait")
-        if name in options
+        name: timedelta(seconds=value)
+        for name, value in {"lease": LEASE_SECONDS, **options}.items()
+        if name in ("lease", "hang", "memory_wait")
     }
     app = holdfast.Holdfast(
         url,

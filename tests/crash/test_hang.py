@@ -11,12 +11,12 @@ async def test_a_blocked_event_loop_is_reported_and_its_runs_go_on_elsewhere(
     app: holdfast.Holdfast, fleet: Fleet, observer: Observer
 ) -> None:
     observer.holds = lambda effect: effect.name in ("block", "two")
-    blocked = await fleet.add(lease=3.0, hang=2.0)
+    blocked = await fleet.add(lease=6.0, hang=5.0)
     run = await app.start(hanging, "block")
     innocent = await app.start(line, ["one", "two", "three"])
     await observer.sees("two", pid=blocked.pid)
     held = await observer.sees("block", pid=blocked.pid)
-    peer = await fleet.add(lease=3.0, hang=60.0)
+    peer = await fleet.add()
     held.let_go("hang")
     await blocked.says("has been blocked for")
     await blocked.says("in stuck")  # the function, from the stack

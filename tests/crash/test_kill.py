@@ -136,10 +136,10 @@ async def test_a_death_is_noticed_by_itself_and_not_by_the_lease(
 ) -> None:
     # Forked children keep everything they inherited. The lease outlasts the test by far.
     observer.holds = lambda effect: effect.name == "two"
-    first = await fleet.add(lease=600, children=children)
+    first = await fleet.add(children=children)
     run = await app.start(line, ["one", "two", "three"])
     await observer.sees("two", pid=first.pid)
-    peer = await fleet.add(lease=600)
+    peer = await fleet.add()
     assert len(first.children) == (2 if children else 0)
     await first.kill()
     (await observer.sees("two", pid=peer.pid)).let_go()
@@ -151,11 +151,11 @@ async def test_a_worker_that_starts_later_takes_up_what_a_dead_one_left(
     app: holdfast.Holdfast, fleet: Fleet, observer: Observer
 ) -> None:
     observer.holds = lambda effect: effect.name == "two"
-    first = await fleet.add(lease=600)
+    first = await fleet.add()
     run = await app.start(line, ["one", "two"])
     await observer.sees("two")
     await first.kill()
-    second = await fleet.add(lease=600)
+    second = await fleet.add()
     (await observer.sees("two", pid=second.pid)).let_go()
     assert len(await run.result()) == 2
     assert observer.names(pid=second.pid) == ["two"]

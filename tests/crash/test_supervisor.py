@@ -22,6 +22,7 @@ AGENT = (
     Observer.CODE
     + """
 import asyncio, sys
+from datetime import timedelta
 import holdfast
 
 @holdfast.step
@@ -54,7 +55,9 @@ def stuck(name: str) -> None:
 async def hopeless(name: str) -> None:
     await asyncio.to_thread(stuck, name)
 
-app = holdfast.Holdfast(STORE_URL, workflows=[job, hopeless])
+# A lease that outlasts the tests: no disk that stalls ends it.
+options = holdfast.WorkerOptions(lease=timedelta(minutes=10))
+app = holdfast.Holdfast(STORE_URL, workflows=[job, hopeless], worker_options=options)
 """
 )
 

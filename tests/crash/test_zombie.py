@@ -9,7 +9,8 @@ from holdfast.types import Kind
 from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer
 
-LEASE = 3.0
+LEASE = 6.0
+"""Of those who are stopped; whoever takes over keeps its own for longer than any test."""
 
 
 async def claims(app: holdfast.Holdfast, run: str) -> int:
@@ -23,7 +24,7 @@ async def test_a_worker_stopped_past_its_lease_does_nothing_more_to_its_run(
     stopped = await fleet.add(lease=LEASE)
     run = await app.start(line, ["one", "two", "three", "four"])
     held = await observer.sees("two", pid=stopped.pid)
-    peer = await fleet.add(lease=LEASE)
+    peer = await fleet.add()
     stopped.send(signal.SIGSTOP)
     again = await observer.sees("two", pid=peer.pid)
     held.let_go()  # the answer waits for the stopped one; now it may complete its step
@@ -44,7 +45,7 @@ async def test_a_worker_that_came_back_serves_again(
     stopped = await fleet.add(lease=LEASE)
     run = await app.start(line, ["one", "two"])
     await observer.sees("two", pid=stopped.pid)
-    peer = await fleet.add(lease=LEASE)
+    peer = await fleet.add()
     stopped.send(signal.SIGSTOP)
     await observer.sees("two", pid=peer.pid)
     stopped.send(signal.SIGCONT)
@@ -64,7 +65,7 @@ async def test_the_queued_batch_of_a_zombie_is_refused(
     runs = [await app.start(line, ["one", "two", "three"]) for _ in range(3)]
     for run in runs:
         await observer.sees("two", run=run.id)
-    peer = await fleet.add(lease=LEASE)
+    peer = await fleet.add()
     observer.let_all_go()
     await zombie.says("sprung")
     for run in runs:

@@ -182,7 +182,8 @@ def killed_at_every_place(what: str, source: str, target: str) -> None:
         pid = os.fork()
         if pid == 0:
             if what == "alarm":  # the kernel ends the process, wherever it is
-                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.03, 0.05 + place / 50))
+                # Ever later, so that a slow machine gets there in time, too.
+                signal.setitimer(signal.ITIMER_REAL, chance.uniform(0.03, 0.05 * 1.1**place))
             asyncio.run(_until(what, source, target, place))
             os._exit(0)
         chance.random()

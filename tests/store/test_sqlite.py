@@ -8,6 +8,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -179,13 +180,14 @@ class TestFiles:
         assert await store.check() == []
 
     @pytest.mark.skipif(os.getuid() != 0, reason="needs root, to become somebody else")
-    def test_a_read_only_file_is_reported_as_such(self, path: Path) -> None:
-        asyncio.run(_created(path))
-        path.chmod(0o444)
-        for folder in (path.parent, path.parent.parent, path.parent.parent.parent):
-            folder.chmod(0o755)
-        command = [sys.executable, str(CHILDREN), "open_read_only", str(path)]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    def test_a_read_only_file_is_reported_as_such(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:  # others cannot enter the one for tests
+            path = Path(folder) / "runs.db"
+            asyncio.run(_created(path))
+            path.chmod(0o444)
+            os.chmod(folder, 0o755)
+            command = [sys.executable, str(CHILDREN), "open_read_only", str(path)]
+            said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert said.startswith("StoreUnavailable")
         assert "right to write" in said or "may this process write there" in said
 

@@ -13,7 +13,7 @@ from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer, Process
 from tests.store.locks import Locks, locks, until
 
-LEASE = 3.0
+LEASE = 6.0
 
 
 @pytest.fixture
@@ -60,8 +60,9 @@ async def test_a_worker_stopped_with_a_statement_in_flight_blocks_nobody(
 ) -> None:
     stopped = await fleet.add(lease=LEASE)
     run, session = await in_flight(app, observer, seen, rival, stopped)
+    # It is there before the other one stops: else it might begin by waiting for the rival, too.
+    peer = await fleet.add()
     stopped.send(signal.SIGSTOP)
-    peer = await fleet.add(lease=LEASE)
     await rival.server.execute("COMMIT")
     # The statement ends without its client, and leaves no transaction open.
     state = f"SELECT 1 FROM pg_stat_activity WHERE pid = {session} AND state = 'idle'"
@@ -82,9 +83,9 @@ async def test_a_worker_stopped_with_a_statement_in_flight_blocks_nobody(
 async def test_a_worker_killed_with_a_statement_in_flight_leaves_it_done_or_undone(
     app: holdfast.Holdfast, fleet: Fleet, observer: Observer, seen: Locks, rival: Locks
 ) -> None:
-    killed = await fleet.add(lease=600)
+    killed = await fleet.add()
     run, session = await in_flight(app, observer, seen, rival, killed)
-    peer = await fleet.add(lease=600)
+    peer = await fleet.add()
     await killed.kill()
     # The server looks after its clients now and then: it undoes what nobody waits for any more.
     gone = f"SELECT 1 WHERE NOT EXISTS (SELECT 1 FROM pg_stat_activity WHERE pid = {session})"

@@ -17,7 +17,7 @@ from holdfast.types import Kind
 from tests.crash.agent import client, late, line
 from tests.crash.fleet import Effect, Fleet, Observer, Process
 
-LEASE = 4.0
+LEASE = 6.0
 STEPS = ["one", "two", "three"]
 Run = holdfast.Run[list[str]]
 
@@ -150,7 +150,7 @@ async def test_a_worker_cut_off_from_the_server_starts_nothing_more_and_its_run_
             beside = await app.start(late, "late")
             held = await observer.sees("two", pid=cut_off.pid)
             gate = await observer.sees("gate", pid=cut_off.pid)
-            peer = await fleet.add(lease=LEASE)
+            peer = await fleet.add()
             leave(proxy)
             again = await observer.sees("two", pid=peer.pid)
             # It has run out of its lease and asks for a step before which nothing is to be written.

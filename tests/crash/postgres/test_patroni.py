@@ -17,6 +17,7 @@ from tests.crash.postgres.load import Audit, Load
 from tests.crash.postgres.patroni import patroni_cluster
 
 EFFECTS = 500
+LEASE = 6.0
 
 
 async def more_effects(observer: Observer) -> None:
@@ -34,7 +35,7 @@ async def test_patroni_promotes_by_itself_and_nothing_is_lost_or_repeated(
         await upgrade(cluster.url)
         app = await stack.enter_async_context(client(cluster.url))
         fleet = await stack.enter_async_context(Fleet(cluster.url, observer))
-        workers = [await fleet.add() for _ in range(2)]
+        workers = [await fleet.add(lease=LEASE) for _ in range(2)]
         load = Load(app, observer, seed=0)
         starting = asyncio.create_task(load.keep_up())
         await more_effects(observer)

@@ -16,6 +16,8 @@ from tests.crash.agent import client
 from tests.crash.fleet import Fleet, Observer
 
 TICKS = 500
+LEASE = 6.0
+"""After a failover, everybody is given one lease to come back."""
 
 
 @pytest.fixture
@@ -46,8 +48,8 @@ async def test_a_failover_in_the_middle_loses_no_tick_and_doubles_none(
     observer: Observer,
 ) -> None:
     primary, standby = pair
-    await fleet.add()
-    victim = await fleet.add()
+    await fleet.add(lease=LEASE)
+    victim = await fleet.add(lease=LEASE)
     first = await backlog.declare(app, TICKS)
     await observer.sees("tick")
     await asyncio.to_thread(primary.kill)
@@ -57,5 +59,5 @@ async def test_a_failover_in_the_middle_loses_no_tick_and_doubles_none(
     assert await asyncio.to_thread(standby.sql, behind) == [["1"]], "it died in the middle"
     await victim.kill()
     await asyncio.to_thread(standby.promote)
-    await fleet.add()
+    await fleet.add(lease=LEASE)
     await backlog.audit(app, fleet, observer, first, TICKS)

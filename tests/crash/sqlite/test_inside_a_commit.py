@@ -11,7 +11,7 @@ import holdfast
 from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer
 
-LEASE = 3.0
+LEASE = 6.0
 
 
 async def test_a_kill_before_the_commit_is_said_leaves_nothing_of_it(
@@ -54,7 +54,7 @@ async def test_a_worker_stopped_inside_a_transaction_is_ended_by_its_peer(
     observer.holds = lambda effect: effect.name == "two"
     run = await app.start(line, ["one", "two", "three"])
     held = await observer.sees("two", pid=stopped.pid)
-    peer = await fleet.add(lease=LEASE)
+    peer = await fleet.add()
     held.let_go()
     await stopped.says("sprung")
     assert await stopped.ended() == -signal.SIGKILL

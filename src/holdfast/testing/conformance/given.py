@@ -27,7 +27,7 @@ NOW = 1_750_000_000_000_000
 
 SECOND = 1_000_000
 WORKFLOW = "research"
-SIGNAL_SECONDS_MAX = 10.0
+SIGNAL_SECONDS_MAX = 60.0
 
 
 def new_run(id: str, **fields: Any) -> NewRun:
