@@ -3,9 +3,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Each of these keeps one processor busy: as many as there are go side by side.
+TYPES := mypy pyright-3.11 pyright-3.12 pyright-3.13 pyright-3.14
+TYPES += pyright-3.11-Darwin pyright-3.11-Windows
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN || echo 2)
+# Tests wait more than they compute: for processes, leases, servers.
+WORKERS ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full lint fmt bench clean venv
+.PHONY: help demo test test-full lint mypy fmt bench clean venv
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -14,20 +20,23 @@ demo: $(READY)  ## watch a run survive a crash
 	$(BIN)/python -m examples.demo
 
 test: lint  ## lint, then the core tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test-full: lint  ## lint, then every test, the long ones included
-	$(BIN)/python -m pytest -m "full or not full" --timeout 1800
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full" --timeout 1800
 
 lint: $(READY)  ## ruff, mypy, pyright and the import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy src tests $(wildcard examples benchmarks)
-	for version in 3.11 3.12 3.13 3.14; do \
-	  $(BIN)/basedpyright --pythonversion $$version || exit 1; done
-	for platform in Darwin Windows; do \
-	  $(BIN)/basedpyright --pythonversion 3.11 --pythonplatform $$platform || exit 1; done
 	$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory -j $(JOBS) $(TYPES)
+
+mypy: $(READY)
+	$(BIN)/mypy src tests $(wildcard examples benchmarks)
+
+pyright-%: $(READY)
+	$(BIN)/basedpyright --pythonversion $(firstword $(subst -, ,$*)) \
+	  --pythonplatform $(or $(word 2,$(subst -, ,$*)),Linux)
 
 fmt: $(READY)  ## format, and fix what can be fixed
 	$(BIN)/ruff check --fix .
