@@ -13,7 +13,7 @@ import holdfast
 from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer
 
-LEASE = 3.0
+LEASE = 6.0
 
 
 @pytest.mark.parametrize("until", ["lost", "registered"])
@@ -25,7 +25,7 @@ async def test_what_was_claimed_under_a_lost_registration_is_not_begun(
     observer.holds = lambda effect: effect.name == "one"
     run = await app.start(line, ["one"])
     await stopped.says("sprung")
-    peer = await fleet.add(lease=LEASE)
+    peer = await fleet.add()
     held = await observer.sees("one", pid=peer.pid)
     stopped.send(signal.SIGCONT)
     await stopped.says("heard of it")
