@@ -10,11 +10,11 @@ from typing import Any
 
 from holdfast.clock import Micros, to_micros
 from holdfast.errors import BadArguments
+from holdfast.text import A_NAME, can_be_a_name
 from holdfast.types import QueueRow
 
 PERIOD_MAX = timedelta(days=366)
 COUNT_MAX = 1_000_000_000
-NAME_MAX = 512
 _RATES = ("per_second", "per_minute", "per_hour")
 
 
@@ -24,8 +24,8 @@ def _check_count(what: str, value: object, *, least: int = 1) -> None:
 
 
 def _check_name(what: str, value: object) -> None:
-    if not isinstance(value, str) or not 1 <= len(value) <= NAME_MAX or "\0" in value:
-        raise BadArguments(f"{what}: text of 1 to {NAME_MAX} characters, not {value!r}")
+    if not can_be_a_name(value) or not value:
+        raise BadArguments(f"{what}: {A_NAME}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,8 @@ class Limit:
         key = self.key(*args, **kwargs) if callable(self.key) else self.key
         if key is None:
             return self.name
-        if isinstance(key, bool) or not isinstance(key, str | int) or len(str(key)) > NAME_MAX:
+        is_key = isinstance(key, str | int) and not isinstance(key, bool)
+        if not is_key or not can_be_a_name(str(key)):
             raise BadArguments(
                 f"the key of Limit({self.name!r}) is a text or a whole number, not {key!r}"
             )

@@ -16,7 +16,11 @@ async def think() -> None:
     return
 
 
-@pytest.mark.parametrize("key", [("user", 7), 1, None, b"user", "\ud800", "a\0b"], ids=ascii)
+@pytest.mark.parametrize(
+    "key",
+    [("user", 7), 1, None, b"user", "\ud800", "a\0b", "a" * 513],
+    ids=lambda key: ascii(key)[:20],
+)
 async def test_a_key_that_is_not_text_is_refused_at_the_call_and_changes_nothing(key: Any) -> None:
     @holdfast.workflow
     async def tries() -> list[str]:
@@ -26,7 +30,7 @@ async def test_a_key_that_is_not_text_is_refused_at_the_call_and_changes_nothing
             lambda: session.get(key),
             lambda: session.delete(key),
         ):
-            with pytest.raises(holdfast.BadValue, match="keys of session 's' are text"):
+            with pytest.raises(holdfast.BadValue, match="a key of session 's' is text"):
                 call()
         await think()
         return session.keys()
@@ -38,7 +42,7 @@ async def test_a_key_that_is_not_text_is_refused_at_the_call_and_changes_nothing
 
 
 async def test_keys_may_be_any_text_that_a_store_can_hold() -> None:
-    keys = ["", " ", "ü", "日本", "\x7f", "a" * 5000]
+    keys = ["", " ", "ü", "日本", "\x7f", "日" * 512]
 
     @holdfast.workflow
     async def keeps() -> list[str]:

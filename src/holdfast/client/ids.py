@@ -4,7 +4,7 @@ text."""
 from __future__ import annotations
 
 from holdfast.errors import BadValue, UnknownRun
-from holdfast.text import can_be_stored
+from holdfast.text import A_NAME, can_be_a_name, can_be_stored
 from holdfast.types import RunFilter
 
 
@@ -14,8 +14,8 @@ def refuse_if_no_id(run_id: object) -> None:
 
 
 def refuse_if_no_text(what: str, text: object) -> None:
-    if not can_be_stored(text):
-        raise BadValue(f"{what} is text without lone surrogates and null characters, not {text!r}")
+    if not can_be_a_name(text):
+        raise BadValue(f"{what} is {A_NAME}, not {text!r}")
 
 
 def check_filter(which: RunFilter) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from holdfast.client.ids import refuse_if_no_text
 from holdfast.clock import Clock, Micros, to_datetime
 from holdfast.errors import BadArguments
 from holdfast.limits import Queue
@@ -31,10 +32,12 @@ class Queueing:
 
     async def pause_queue(self, name: str) -> None:
         """Lets no run of a queue begin or go on, until it is resumed. Runs in memory go on."""
+        refuse_if_no_text("the name of a queue", name)
         await self.store.pause_queue(name)
 
     async def resume_queue(self, name: str) -> None:
         """Lets the runs of a paused queue go on."""
+        refuse_if_no_text("the name of a queue", name)
         await self.store.pause_queue(name, paused=False)
 
     async def _queue_waits_for(self, row: RunRow) -> str:

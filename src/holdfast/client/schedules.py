@@ -11,6 +11,7 @@ from holdfast.engine.schedule import Schedule, changed, resumed, triggered_run
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import BadSchedule, StoreUnavailable, UnknownSchedule, UnknownWorkflow
 from holdfast.store.base import Started, Store
+from holdfast.text import can_be_stored
 from holdfast.types import NewRun, ScheduleRow
 from holdfast.worker.worker import Worker
 
@@ -67,7 +68,7 @@ class Scheduling:
     async def delete_schedule(self, name: str) -> None:
         """Forgets a schedule; its runs stay. An app that declares it brings it back when it
         opens."""
-        if not await self.store.delete_schedule(name):
+        if not can_be_stored(name) or not await self.store.delete_schedule(name):
             raise _unknown(await self.store.schedules(), name)
 
     async def _change(self, name: str, change: Callable[[ScheduleRow], ScheduleRow]) -> None:

@@ -17,6 +17,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from holdfast.errors import BadValue
+from holdfast.text import A_NAME, can_be_a_name
 
 if TYPE_CHECKING:
     from holdfast.engine.frame import Frame
@@ -104,11 +105,11 @@ def quoted(name: str) -> str:
     return name
 
 
-def printable(name: str) -> str:
-    """A name that can be stored and shown; BadValue otherwise."""
-    if not isinstance(name, str) or not name or name.encode("utf-8", "replace").decode() != name:
-        raise BadValue(f"a name is text that can be written as UTF-8, not {name!r}")
-    return name
+def named(what: str, name: object) -> str:
+    """A name that every store can hold; BadValue otherwise."""
+    if can_be_a_name(name) and name:
+        return name
+    raise BadValue(f"the name of a {what} is {A_NAME}, not {name!r}")
 
 
 def parent_path(key: str) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from holdfast import codec
-from holdfast.engine.context import Scope, printable
+from holdfast.engine.context import Scope, named
 from holdfast.engine.wait import Waitable, external, fitting, on_loop, required_scope
 from holdfast.errors import PromiseReused
 from holdfast.types import Entry, Kind, PromiseRow
@@ -32,7 +32,7 @@ class Promise(Waitable[T]):
 
     def __init__(self, where: Scope, name: str, annotation: Any, kind: Any, prompt: Any) -> None:
         run = where.frame.run
-        self.name = printable(name)
+        self.name = named(kind, name)
         self._claim = where.claim(f"{kind}:{name}")
         self._annotation = annotation
         self._kind = kind

@@ -15,7 +15,7 @@ from holdfast.engine.session_view import Change, Seen
 from holdfast.engine.wait import on_loop, required_scope
 from holdfast.errors import BadValue, Suspended
 from holdfast.store.base import MessageWrite, StateWrite
-from holdfast.text import can_be_stored
+from holdfast.text import A_NAME, can_be_a_name
 
 
 class Session:
@@ -58,12 +58,9 @@ class Session:
         return f"{key!r} of session {self.name!r}"
 
     def _key(self, key: object) -> str:
-        if can_be_stored(key):
+        if can_be_a_name(key):
             return str(key)
-        raise BadValue(
-            f"the keys of session {self.name!r} are text without lone surrogates and null "
-            f"characters, not {key!r}"
-        )
+        raise BadValue(f"a key of session {self.name!r} is {A_NAME}, not {key!r}")
 
 
 def session() -> Session:

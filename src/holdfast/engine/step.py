@@ -23,7 +23,7 @@ from holdfast import codec
 from holdfast.engine import hosts
 from holdfast.engine.arguments import warn_if_changed
 from holdfast.engine.attempt import Attempt, is_async_function, replay
-from holdfast.engine.context import Claim, printable, scope
+from holdfast.engine.context import Claim, named, scope
 from holdfast.engine.depth import refuse_if_nested_too_deep, refuse_if_too_deep
 from holdfast.engine.thread import InThread, portal
 from holdfast.errors import BadArguments, NotInRun, StepOnEventLoop, Suspended
@@ -90,7 +90,7 @@ class Step:
             raise BadArguments(f"a step's limit is a holdfast.Limit, not {limit!r}")
         self.limit = limit
         self.fn: Callable[..., Any] = fn
-        self.name = printable(name or fn.__name__)
+        self.name = named("step", name or fn.__name__)
         self.retry = retry or _DEFAULT_RETRY
         self.timeout_seconds = timeout.total_seconds() if timeout else None
         self.journal_input = journal_input

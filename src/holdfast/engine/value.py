@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from holdfast import codec
 from holdfast.clock import to_datetime
-from holdfast.engine.context import Claim, Scope, scope
+from holdfast.engine.context import Claim, Scope, named, scope
 from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.thread import portal
 from holdfast.errors import Suspended
@@ -42,7 +42,7 @@ def uuid4() -> uuid.UUID:
 def once(fn: Callable[[], T], /, *, name: str | None = None) -> T:
     """Calls `fn` once in the run's life and remembers what it returned. For quick, local things;
     what takes time or can fail is a step."""
-    label = name or str(getattr(fn, "__name__", "once"))
+    label = named("value", name or getattr(fn, "__name__", "once"))
     return remembered(label, fn, codec.hints(fn)[1])
 
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 from holdfast import codec
 from holdfast.clock import Micros
 from holdfast.engine.attempt import replay
-from holdfast.engine.context import Claim, Scope, scope
+from holdfast.engine.context import Claim, Scope, named, scope
 from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Wait
@@ -177,7 +177,8 @@ def fitting(entry: Entry, annotation: Any, what: str) -> Any:
 
 class Receive(Waitable[T]):
     def __init__(self, where: Scope, channel: str, annotation: Any) -> None:
-        self._claim = where.claim(f"receive:{channel}" if channel else "receive")
+        name = "receive" if channel == "" else f"receive:{named('channel', channel)}"
+        self._claim = where.claim(name)
         self._channel, self._annotation = channel, annotation
 
     async def _wait(self) -> T:

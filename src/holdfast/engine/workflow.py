@@ -22,10 +22,11 @@ from typing import (
 
 from holdfast import codec
 from holdfast.clock import Clock, to_micros
+from holdfast.engine.context import named
 from holdfast.engine.lint import warn_of_undurable_reads
 from holdfast.engine.thread import sync_body
 from holdfast.errors import BadArguments, HoldfastError, IdReused, UnknownWorkflow
-from holdfast.text import can_be_stored
+from holdfast.text import A_NAME, can_be_a_name
 from holdfast.types import NewRun, OnBusy, RunRow, WhileWaiting
 
 if TYPE_CHECKING:
@@ -42,10 +43,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "while_waiting": get_args(WhileWaiting),
     "durability": get_args(Durability),
 }
-
-
-def _is_name(text: object) -> bool:
-    return can_be_stored(text) and 1 <= len(text) <= 512
 
 
 _PLAIN = frozenset({str, int, float, bool, bytes})
@@ -76,8 +73,8 @@ class RunOptions:
                 raise BadArguments(f"{name} must be between nothing and 1,000 years, not {given}")
         for name in ("id", "session", "queue", "fairness_key"):
             text = getattr(self, name)
-            if text is not None and not _is_name(text):
-                raise BadArguments(f"{name} is text of 1 to 512 characters, not {text!r}")
+            if text is not None and not (can_be_a_name(text) and text):
+                raise BadArguments(f"{name} is {A_NAME}, not {text!r}")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 listed = ", ".join(repr(choice) for choice in choices)
@@ -114,7 +111,7 @@ class Workflow(Generic[P, R]):
         if not inspect.isfunction(fn):
             raise TypeError(f"@holdfast.workflow is for functions, not for {fn!r}")
         self.fn = fn
-        self.name = name or fn.__name__
+        self.name = named("workflow", name or fn.__name__)
         self.options = RunOptions()
         self.is_async = inspect.iscoroutinefunction(fn)
         self._shape = _Shape(fn)  # shared by what with_options() makes of it

@@ -23,6 +23,7 @@ from holdfast.clock import Micros
 from holdfast.store.base_schedules import Due as Due
 from holdfast.store.base_schedules import ScheduleStore
 from holdfast.store.base_schedules import Ticked as Ticked
+from holdfast.text import storable
 from holdfast.types import (
     Entry,
     Mail,
@@ -75,6 +76,9 @@ class Suspend:
     mail_seen: int
     reason: str
     status: Status = Status.WAITING  # or PAUSED, PARKED
+
+    def __post_init__(self) -> None:
+        self.reason = storable(self.reason)  # it may quote an error of the user's
 
 
 @dataclass(slots=True)
