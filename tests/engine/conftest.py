@@ -18,6 +18,7 @@ BOTH_STORES = {
     "test_children_again",
     "test_odd_ids",
     "test_released_sessions",
+    "test_session_children",
     "test_session_values",
     "test_sessions",
     "test_suspension",

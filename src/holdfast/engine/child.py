@@ -134,7 +134,13 @@ def cancelled(id: RunId) -> RunCancelled:
 
 
 def child(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Child[R]:
-    """Starts a run of another workflow and waits for its result; its death is not this run's."""
+    """Starts a run of another workflow and waits for its result; its death is not this run's.
+
+    The child is in this run's session, unless it is given another, and shares this run's turn.
+    Once it has ended, this run sees what it wrote, and so does the child that is started next.
+    Children awaited at once write beside one another: no message is lost, but of two that set the
+    same key the later stands. Give children that are to work side by side sessions of their own.
+    """
     where = required_scope("child()")
     return on_loop(where, lambda: Child(where, workflow, args, kwargs))
 
