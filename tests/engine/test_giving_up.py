@@ -6,12 +6,9 @@ import asyncio
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 import holdfast
 from holdfast import Status
 from holdfast.testing import Environment
-from holdfast.types import QUARANTINE_STRIKES
 
 HOUR = timedelta(hours=1)
 
@@ -116,28 +113,6 @@ async def test_a_run_that_was_cancelled_before_its_code_changed_ends() -> None:
         await env.crash()
         await env.advance(2 * HOUR)
         assert await run.status() is Status.CANCELLED
-
-
-async def test_a_quarantined_run_that_is_cancelled_does_not_begin_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async with Environment([cleans_up]) as env:
-        run = await env.start(cleans_up)
-        await env.settle()
-        env.started.clear()
-        claim = env.worker.store.claim
-
-        async def struck(*args: Any, **options: Any) -> Any:
-            found = await claim(*args, **options)
-            for one in found:
-                one.row.strikes = QUARANTINE_STRIKES
-            return found
-
-        monkeypatch.setattr(env.worker.store, "claim", struck)
-        await run.cancel()
-        await env.settle()
-        assert await run.status() is Status.CANCELLED
-        assert env.started == []
 
 
 async def test_a_pause_after_a_cancel_changes_nothing() -> None:

@@ -25,9 +25,9 @@ from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
 from holdfast.engine.session_view import SessionView
 from holdfast.engine.task import BodyTask
-from holdfast.errors import DeadlineExceeded, Diverged, Suspended
+from holdfast.errors import Diverged, Suspended
 from holdfast.store.base import Append, ContinueAs, End, Suspend
-from holdfast.types import QUARANTINE_STRIKES, Entry, Kind, PromiseRow, RunRow, Status
+from holdfast.types import Entry, Kind, PromiseRow, RunRow, Status
 
 if TYPE_CHECKING:
     from holdfast.engine.workflow import Workflow
@@ -87,8 +87,8 @@ class Execution:
 
     def begin(self) -> None:
         """Starts (or replays) the body."""
-        if self.row.strikes >= QUARANTINE_STRIKES:
-            return self.halt(Status.QUARANTINED, "it kept killing its worker")
+        if self.row.epoch == 1 and trouble.is_overdue(self):
+            return self._finish(trouble.too_late(self))  # it has nothing to unwind
         if self.row.resumes > self.journal.resumes:
             for _ in range(self.row.resumes - self.journal.resumes):
                 self.note(Kind.RESUMED, "")
@@ -133,8 +133,7 @@ class Execution:
             # Whichever of end and cancel is journaled first wins.
             end = End(Status.CANCELLED, None)
         if end.status is Status.CANCELLED and self.deadline_passed:
-            passed = DeadlineExceeded(f"run {self.row.id!r} did not end before its deadline")
-            end = End(Status.FAILED, codec.encode_error(passed, what=""))
+            end = trouble.too_late(self)
         self._finish(end)
 
     def _finish(self, then: End | ContinueAs) -> None:

@@ -46,7 +46,14 @@ class Inbox:
             self._arm(at)
 
     def _arm(self, at: Micros) -> None:
-        self._deadline = self._run.call_at(at, lambda: self._interrupt(Kind.DEADLINE))
+        self._deadline = self._run.call_at(at, self._too_late)
+
+    def _too_late(self) -> None:
+        run = self._run
+        if not run.cancelled:  # else it is unwinding already
+            run.pausing = False
+            run.open_gate()
+            self._interrupt(Kind.DEADLINE)
 
     def close(self) -> None:
         if self._deadline is not None:
@@ -80,7 +87,7 @@ class Inbox:
             return
         run.journal.delivered_mail.add(mail.id)
         if mail.kind is MailKind.PAUSE:
-            run.pausing = not self.cancel_wanted
+            run.pausing = not self.cancel_wanted and not trouble.is_overdue(run)
             rest.consider(run)
         elif mail.kind is MailKind.CANCEL:
             self._interrupt(Kind.CANCEL, mail.id)

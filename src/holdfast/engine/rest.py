@@ -12,6 +12,8 @@ import contextvars
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from holdfast.clock import Micros
+from holdfast.engine import trouble
 from holdfast.errors import Suspended
 from holdfast.store.base import Suspend
 from holdfast.types import Kind, Status
@@ -25,7 +27,7 @@ def consider(run: Execution, *, lingered: bool = False) -> None:
     """Called whenever the run's body has come to rest: suspends it if that is right now."""
     if not run.waits and not run.pausing:
         return
-    if not is_quiet(run):
+    if not is_quiet(run) or trouble.is_overdue(run):
         return
     surely_waiting = only_waits(run)
     if run.executing and not surely_waiting:
@@ -80,13 +82,14 @@ def _suspend(run: Execution) -> None:
     if run.resting is not None:
         run.resting.cancel()
         run.resting = None
+    how: tuple[Micros | None, int, str, Status]
     if run.pausing:
-        then = Suspend(None, run.inbox.seen, "paused by hand", Status.PAUSED)
+        how = (None, run.inbox.seen, "paused by hand", Status.PAUSED)
     elif parked := _parked(run):
-        then = Suspend(None, run.inbox.seen, parked, Status.PARKED)
+        how = (None, run.inbox.seen, parked, Status.PARKED)
     else:
-        then = Suspend(next_due(run), run.inbox.seen, waiting_for(run))
-    run.then = then
+        how = (next_due(run), run.inbox.seen, waiting_for(run), Status.WAITING)
+    run.then = Suspend(*how, unwinding=run.cancelled)
     run.suspending = True
     run.host.mark(run)
 

@@ -7,7 +7,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import BodySpins
+from holdfast import codec
+from holdfast.errors import BodySpins, DeadlineExceeded
 from holdfast.store.base import End, Suspend
 from holdfast.types import Entry, Kind, Status
 
@@ -46,19 +47,22 @@ def unwritable(run: Execution, error: Exception) -> None:
     if run.halting is None:
         leave(run, Suspend(None, run.inbox.seen, str(error), Status.PARKED))
     else:  # not even that it ends can be written
-        run.then = Suspend(None, ANY_MAIL, str(error), Status.PARKED)
+        run.then = Suspend(None, ANY_MAIL, str(error), Status.PARKED, unwinding=True)
         run.host.mark(run)
 
 
 def leave(run: Execution, halting: Suspend) -> None:
-    """The run's body cannot go on, so the run halts; but if somebody cancelled it, that is its end:
-    there is nobody left who could unwind."""
+    """The run's body cannot go on, so the run halts; but if somebody cancelled it or its deadline
+    has passed, that is its end: there is nobody left who could unwind."""
     run.halting = halting
     if run.inbox.cancel_wanted:
-        run.journal.append(Entry(0, Kind.END, "", run.tick(), failed=True))
         run.then = End(Status.CANCELLED, None)
+    elif is_overdue(run):
+        run.then = too_late(run)
     else:
-        run.then = replace(halting, mail_seen=run.inbox.seen)
+        run.then = replace(halting, mail_seen=run.inbox.seen, unwinding=run.cancelled)
+    if isinstance(run.then, End):
+        run.journal.append(Entry(0, Kind.END, "", run.tick(), failed=True))
     run.host.mark(run)
 
 
@@ -68,6 +72,17 @@ def heard(run: Execution, refused: Suspend) -> bool:
     if run.inbox.seen > refused.mail_seen:
         leave(run, refused)
     return run.then is not None
+
+
+def is_overdue(run: Execution) -> bool:
+    """Has its deadline passed, and has its body not been told yet?"""
+    at = run.row.deadline_at
+    return at is not None and at <= run.host.clock.now() and not run.cancelled
+
+
+def too_late(run: Execution) -> End:
+    passed = DeadlineExceeded(f"run {run.row.id!r} did not end before its deadline")
+    return End(Status.FAILED, codec.encode_error(passed, what=""))
 
 
 def starved(run: Execution) -> None:

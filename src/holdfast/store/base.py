@@ -76,6 +76,7 @@ class Suspend:
     mail_seen: int
     reason: str
     status: Status = Status.WAITING  # or PAUSED, PARKED
+    unwinding: bool = False  # it is on its way out anyway: its deadline counts no more
 
     def __post_init__(self) -> None:
         self.reason = storable(self.reason)  # it may quote an error of the user's
@@ -256,6 +257,15 @@ class Store(ScheduleStore, Protocol):
         the store rings. Of a queue's rate, the time is known."""
         ...
 
+    async def expire(self, now: Micros, output: bytes, *, limit: int = 100) -> int:
+        """Sees to runs that are past their deadline, and that nobody executes; says to how many.
+
+        One that was never claimed, or is quarantined, has nothing to unwind: it fails, with this
+        output. A paused or parked one becomes claimable, so that it can unwind. Others are left
+        alone: those in memory look at their deadline themselves, those that wait do so until then.
+        """
+        ...
+
     # Runs, by outsiders
 
     async def get(self, run: RunId) -> RunRow | None: ...
@@ -275,7 +285,8 @@ class Store(ScheduleStore, Protocol):
         Promises: the first answer stands, a later one is AlreadyResolved. Cancel and pause are
         posted once; posting them again returns the mail that is there. UnknownRun, AlreadyEnded.
         Cancel wakes halted runs too, however often it is posted, and takes a pause back; a pause
-        after it changes nothing, and returns the cancel.
+        after it changes nothing, and returns the cancel. A run that was never claimed, or is
+        quarantined, has nothing to unwind: it is cancelled at once, whoever is ahead of it.
         """
         ...
 

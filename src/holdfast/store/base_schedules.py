@@ -19,10 +19,12 @@ class Due:
 
     run: Micros | None  # when the next run can be claimed
     tick: Micros | None  # when the next tick of a schedule is to be made
+    deadline: Micros | None = None  # when Store.expire has something to do next
 
     @property
     def first(self) -> Micros | None:
-        return min((at for at in (self.run, self.tick) if at is not None), default=None)
+        times = (self.run, self.tick, self.deadline)
+        return min((at for at in times if at is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class ScheduleStore(Protocol):
     async def next_due(
         self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
     ) -> Due:
-        """`next_ready`, and the next tick of a schedule of these workflows, in one look. A tick
-        that has passed counts until it is made."""
+        """`next_ready`, the next tick of a schedule of these workflows, and the next deadline for
+        `expire`, in one look. What has passed counts until it is done."""
         ...
 
     async def schedules(

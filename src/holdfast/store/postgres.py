@@ -150,6 +150,9 @@ class PostgresStore(Queues, Schedules):
         at: Micros | None = row[0]
         return at
 
+    async def expire(self, now: Micros, output: bytes, *, limit: int = 100) -> int:
+        return (await self._link.write("expire", now, output, limit))[0]
+
     # Runs, by outsiders
 
     async def get(self, run: RunId) -> RunRow | None:

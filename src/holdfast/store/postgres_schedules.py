@@ -26,10 +26,11 @@ class Schedules:
     async def next_due(
         self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
     ) -> Due:
-        both = f"SELECT ({self._sql['next_ready']}), ({self._sql['next_tick']})"
+        names = ("next_ready", "next_tick", "next_deadline")
+        looks = ", ".join(f"({self._sql[name]})" for name in names)
         strikes = _ANY_STRIKES if alone else _SUSPECT_STRIKES
-        (row,) = await self._link.read(both, list(workflows), strikes, worker)
-        return Due(row[0], row[1])
+        (row,) = await self._link.read(f"SELECT {looks}", list(workflows), strikes, worker)
+        return Due(*row)
 
     async def schedules(
         self, *, workflows: Sequence[str] | None = None, due_by: Micros | None = None

@@ -24,7 +24,7 @@ def append_values(appends: Sequence[Append]) -> Columns:
         [append.epoch for append in appends],
         [append.entries[0].seq if append.entries else 0 for append in appends],
         *_columns(entries, 15),
-        *_columns([_then(n, a) for n, a in enumerate(appends, 1) if a.then is not None], 9),
+        *_columns([_then(n, a) for n, a in enumerate(appends, 1) if a.then is not None], 10),
         *_columns([_promise(n, p) for n, a in enumerate(appends, 1) for p in a.promises], 7),
         *_columns([_write(n, w) for n, a in enumerate(appends, 1) for w in a.session], 4),
     ]
@@ -68,12 +68,13 @@ def _then(place: int, append: Append) -> tuple[Any, ...]:
     then, at = append.then, append.at
     match then:
         case End(status=status, output=output):
-            return place, "end", at, status.value, None, None, None, output, None
-        case Suspend(ready_at=ready_at, mail_seen=seen, reason=reason, status=status):
-            return place, "suspend", at, status.value, ready_at, seen, reason, None, None
+            return place, "end", at, status.value, None, None, None, None, output, None
+        case Suspend(ready_at, seen, reason, status, unwinding):
+            how = (ready_at, seen, reason, unwinding)
+            return place, "suspend", at, status.value, *how, None, None
         case _:
             assert isinstance(then, ContinueAs)
-            return place, "continue", at, None, None, None, None, then.input, then.digest
+            return place, "continue", at, None, None, None, None, None, then.input, then.digest
 
 
 def _promise(place: int, p: PromiseRow) -> tuple[Any, ...]:

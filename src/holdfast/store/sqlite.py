@@ -163,6 +163,9 @@ class SQLiteStore(Schedules):
             lambda db: sqlite_claims.next_ready(db, workflows, alone, worker)
         )
 
+    async def expire(self, now: Micros, output: bytes, *, limit: int = 100) -> int:
+        return await self._writer.run(lambda db: sqlite_mail.expire(db, now, output, limit))
+
     # Runs, by outsiders
 
     async def get(self, run: RunId) -> RunRow | None:

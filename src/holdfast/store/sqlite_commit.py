@@ -153,7 +153,7 @@ def _append(db: Db, append: Append, rows: list[Row], tails: Tails) -> Outcome:
     if then is None:
         return _APPENDED
     if type(then) is End:
-        _end(db, append, then)
+        sqlite_mail.end(db, run, then.status, then.output, append.at)
         tails.pop(run, None)
         return _APPENDED
     assert type(then) is Suspend
@@ -205,7 +205,8 @@ def _suspend(db: Db, append: Append, then: Suspend, rows: list[Row]) -> bool:
     if db.execute(SQL["unseen_mail"], (append.run, then.mail_seen)).fetchone()[0]:
         return False
     at, status = append.at, then.status.value
-    db.execute(SQL["suspend"], (status, then.ready_at, then.reason, at, append.run))
+    changes = (status, then.ready_at, then.reason, at, then.unwinding)
+    db.execute(SQL["suspend"], (*changes, append.run))
     session, strikes, limited = db.execute(SQL["turn_of"], (append.run,)).fetchone()
     if strikes:
         _insert(db, rows)
@@ -215,18 +216,6 @@ def _suspend(db: Db, append: Append, then: Suspend, rows: list[Row]) -> bool:
     # Others may sleep until a later deadline than this one, or wait for its place in the queue.
     db.news = db.news or then.ready_at is not None or bool(limited)
     return True
-
-
-def _end(db: Db, append: Append, then: End) -> None:
-    run, at = append.run, append.at
-    place = db.execute(SQL["place_of"], (run,)).fetchone()
-    session, parent, parent_step, parent_generation = place
-    db.execute(SQL["end"], (then.status.value, then.output, at, at, run))
-    sqlite_sessions.pass_on(db, session, at)
-    if parent is not None and parent_step is not None:
-        failed = then.status is not Status.COMPLETED
-        sqlite_mail.post_child(db, parent, parent_generation, parent_step, then.output, failed, at)
-    db.news = True
 
 
 def _continue_as(db: Db, append: Append, then: ContinueAs) -> None:

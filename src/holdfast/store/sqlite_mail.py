@@ -63,6 +63,33 @@ def post_child(
         _post(db, state, MailKind.CHILD, step, output, now, failed=failed, id="")
 
 
+def end(db: Db, run: RunKey, status: Status, output: bytes | None, now: Micros) -> None:
+    """The run is over: its session's slot is free, and its parent hears of it."""
+    session, parent, parent_step, generation = db.execute(SQL["place_of"], (run,)).fetchone()
+    db.execute(SQL["end"], (status.value, output, now, now, run))
+    sqlite_sessions.pass_on(db, session, now)
+    if parent is not None and parent_step is not None:
+        failed = status is not Status.COMPLETED
+        post_child(db, parent, generation, parent_step, output, failed, now)
+    db.news = True
+
+
+def end_unclaimed(db: Db, run: RunKey, status: Status, output: bytes | None, now: Micros) -> None:
+    """Ends a run of which nobody has to unwind anything: no worker needs to see it."""
+    db.execute(SQL["add_end"], {"run": run, "now": now})
+    end(db, run, status, output, now)
+
+
+def expire(db: Db, now: Micros, output: bytes, limit: int) -> int:
+    overdue = db.execute(SQL["overdue"], {"now": now, "limit": limit}).fetchall()
+    for state in overdue:
+        if _needs_no_worker(state):
+            end_unclaimed(db, state[0], Status.FAILED, output, now)
+        else:
+            _wake(db, state, now)
+    return len(overdue)
+
+
 def tell_again(db: Db, child: RunRow, step: str, now: Micros) -> None:
     """A parent starts a child that is there: it is to hear of its end, also if that was before."""
     assert child.parent is not None
@@ -119,21 +146,36 @@ def _post(
 
 def _stir(db: Db, state: Row, kind: MailKind, now: Micros) -> None:
     """What new mail does to a run that nobody owns; an owner looks into the inbox by itself."""
-    run, status_text, session, holds, parent, parent_step, ready_at, _ = state
-    status = STATUSES[status_text]
-    cancel = kind is MailKind.CANCEL
-    if cancel:
-        db.execute(SQL["delete_mail_of_kind"], (run, MailKind.PAUSE.value))
+    run, status, session = state[0], STATUSES[state[1]], state[2]
     if status is Status.RUNNING:
-        return
-    if kind is MailKind.PAUSE:
+        if kind is MailKind.CANCEL:
+            _take_back_pause(db, run)
+    elif kind is MailKind.PAUSE:
         if status not in HALTED:
             db.execute(SQL["pause"], (now, run))
             sqlite_sessions.pass_on(db, session, now)
-        return
-    if status is Status.WAITING or (cancel and status in HALTED):
-        go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
-        db.execute(SQL["wake"], {"now": now, "blocked": 0 if go else 1, "run": run})
-    elif cancel and status is Status.PENDING and ready_at is not None and ready_at > now:
-        go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
-        db.execute(SQL["hurry"], {"now": now, "blocked": 0 if go else 1, "run": run})
+    elif kind is not MailKind.CANCEL:
+        if status is Status.WAITING:
+            _wake(db, state, now)
+    elif _needs_no_worker(state):
+        end_unclaimed(db, run, Status.CANCELLED, None, now)
+    elif status is not Status.PENDING:
+        _wake(db, state, now)
+
+
+def _needs_no_worker(state: Row) -> bool:
+    """Whether nobody has to unwind a run, before it ends: its code never ran, or must not."""
+    return bool(state[6] == 0) or STATUSES[state[1]] is Status.QUARANTINED
+
+
+def _wake(db: Db, state: Row, now: Micros) -> None:
+    run, status, session, holds, parent, parent_step = state[:6]
+    if STATUSES[status] in HALTED:
+        _take_back_pause(db, run)
+    go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
+    db.execute(SQL["wake"], {"now": now, "blocked": 0 if go else 1, "run": run})
+    db.news = True
+
+
+def _take_back_pause(db: Db, run: RunKey) -> None:
+    db.execute(SQL["delete_mail_of_kind"], (run, MailKind.PAUSE.value))

@@ -31,7 +31,9 @@ class Schedules:
     ) -> Due:
         return await self._reader.run(
             lambda db: Due(
-                sqlite_claims.next_ready(db, workflows, alone, worker), _next_tick(db, workflows)
+                sqlite_claims.next_ready(db, workflows, alone, worker),
+                _next_tick(db, workflows),
+                db.execute(SQL["next_deadline"]).fetchone()[0],
             )
         )
 

@@ -1,8 +1,9 @@
-"""Wakes a worker when there will be something to do, and makes the ticks of its schedules.
+"""Wakes a worker when there will be something to do; makes the ticks of its schedules, and sees to
+the deadlines of runs that nobody executes.
 
 Every worker that serves a schedule's workflow makes its ticks; the store sees to it that one of
 them succeeds. Nothing is asked of the store for that but the look that follows each turn anyway: it
-tells the next tick together with the next run.
+tells the next tick and the next deadline together with the next run.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from holdfast import codec
 from holdfast.clock import Alarm, Micros
 from holdfast.engine.schedule import CATCH_UP_MAX, Move, moves, tick_run
-from holdfast.errors import StoreError
+from holdfast.errors import DeadlineExceeded, StoreError
 from holdfast.store.base import Refused, Ticked
 from holdfast.types import ScheduleRow
 
@@ -27,6 +29,9 @@ log = logging.getLogger("holdfast")
 TICKS_PER_TURN_MAX = 100
 RETRY_MICROS = 60_000_000
 RETRY_STORE_MICROS = 1_000_000
+TOO_LATE = codec.encode_error(
+    DeadlineExceeded("the run did not end before its deadline"), what="the error"
+)
 
 
 class Ticker:
@@ -35,6 +40,7 @@ class Ticker:
         self._workflows = workflows
         self._alarm: Alarm | None = None
         self._next: Micros | None = None  # the next tick, as far as this worker knows
+        self._deadline: Micros | None = None  # and the next deadline
         self._failed: dict[str, tuple[Micros, Micros]] = {}  # when they changed; when to try again
 
     def close(self) -> None:
@@ -45,6 +51,8 @@ class Ticker:
     async def turn(self) -> None:
         """Makes the ticks that are due. A schedule that cannot tick holds nobody else up."""
         worker, now = self._worker, self._worker.clock.now()
+        if self._deadline is not None and self._deadline <= now:
+            await worker.store.expire(now, TOO_LATE)
         if self._next is None or self._next > now:
             return
         rows = await worker.store.schedules(workflows=self._workflows, due_by=now)
@@ -79,12 +87,13 @@ class Ticker:
         alone = not worker.runs
         due = await worker.store.next_due(self._workflows, alone=alone, worker=worker.id)
         now = worker.clock.now()
-        self._next = due.tick
+        self._next, self._deadline = due.tick, due.deadline
         if self._failed and due.tick is not None and due.tick <= now:
             due = replace(due, tick=await self._next_besides(now))
-        if due.tick is not None and due.tick <= now:
+        times = [at for at in (due.tick, due.deadline) if at is not None]
+        if any(at <= now for at in times):
             worker.wake()  # it has come just now, or there are more than fit into a turn
-        upcoming = [at for at in (due.run, due.tick) if at is not None and at > now]
+        upcoming = [at for at in (due.run, *times) if at is not None and at > now]
         if upcoming:
             self._alarm = worker.clock.call_at(min(upcoming), worker.wake, worker.hooks.call_later)
         if worker.on_looked is not None:

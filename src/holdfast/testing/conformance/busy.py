@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.errors import IdReused, SessionBusy
-from holdfast.store.base import ContinueAs, Refused, Start, Started, Store
+from holdfast.store.base import ContinueAs, Refused, Start, Started, Store, Suspend
 from holdfast.testing.conformance.given import (
     NOW,
     SECOND,
@@ -13,6 +13,7 @@ from holdfast.testing.conformance.given import (
     do,
     end_of,
     new_run,
+    row,
     start,
     started_and_claimed,
     suspend,
@@ -115,16 +116,29 @@ class OnBusy:
     async def test_interrupt_cancels_what_is_there_and_queues_up(self, store: Store) -> None:
         await worker(store)
         first = await started_and_claimed(store, "first", session="s")
-        second = await start(store, "second", session="s")
+        parent = await started_and_claimed(store, "parent")
+        place = {"parent": parent.key, "parent_step": "/c#0"}
+        await start(store, "second", session="s", **place)
         third = await start(store, "third", session="s", on_busy="interrupt")
-        for run in (first, second):
-            (mail,) = await store.mail([(run.key, 0)])
-            assert mail.kind is MailKind.CANCEL
+        (mail,) = await store.mail([(first.key, 0)])
+        assert mail.kind is MailKind.CANCEL
+        assert (await row(store, "second")).status is Status.CANCELLED  # it never began
+        (mail,) = await store.mail([(parent.key, 0)])
+        assert mail.kind is MailKind.CHILD
         assert await store.mail([(third.key, 0)]) == []
-        for id in ("second", "third"):
-            assert await claim(store) == []
-            await end_of(store, "first" if id == "second" else "second")
-            assert await claim_ids(store) == [id]
+        assert await claim(store) == []
+        await end_of(store, "first")
+        assert await claim_ids(store) == ["third"]
+
+    async def test_interrupt_wakes_what_halted_after_it_was_cancelled(self, store: Store) -> None:
+        await worker(store)
+        first = await started_and_claimed(store, "first", session="s")
+        cancel = await store.post("first", MailKind.CANCEL, "", None, NOW)
+        parked = Suspend(None, cancel.id, "why", Status.PARKED)
+        await do(store, append(first, then=parked))
+        assert await claim(store) == []
+        await start(store, "second", session="s", on_busy="interrupt")
+        assert await claim_ids(store) == ["first"]
 
     async def test_a_child_is_not_kept_out_by_its_own_parent(self, store: Store) -> None:
         await worker(store)

@@ -24,7 +24,7 @@ from holdfast.testing.conformance.given import (
     waiting,
     worker,
 )
-from holdfast.types import Kind, MailKind, RunRow, Status
+from holdfast.types import Kind, RunRow, Status
 
 
 class Claiming:
@@ -250,14 +250,6 @@ class Suspects:
         assert (resumed.status, resumed.strikes) == (Status.PENDING, 0)
         await worker(store)
         assert await claim_ids(store) == ["run"]
-
-    async def test_a_quarantined_run_can_be_cancelled(self, store: Store) -> None:
-        await start(store, "run")
-        for _ in range(5):
-            await crash(store)
-        await store.post("run", MailKind.CANCEL, "", None, NOW)
-        await worker(store)
-        assert await claim_ids(store, alone=True) == ["run"]
 
     async def test_one_poison_run_takes_nobody_with_it(self, store: Store) -> None:
         """All runs of the first two crashes are suspects; alone, the innocent ones get further."""

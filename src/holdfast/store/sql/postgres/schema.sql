@@ -68,6 +68,14 @@ CREATE INDEX runs_session ON runs (session, key) WHERE session IS NOT NULL AND e
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX runs_open ON runs (key) WHERE ended_at IS NULL;
 CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
+-- Deadlines at which no owner looks: of runs that nobody has begun yet, or that are halted.
+CREATE INDEX runs_deadline ON runs (deadline_at)
+    WHERE deadline_at IS NOT NULL AND owner IS NULL AND ended_at IS NULL
+      AND (epoch = 0 OR status IN ('paused', 'parked', 'quarantined'));
+CREATE VIEW untended AS
+    SELECT key, deadline_at FROM runs
+    WHERE deadline_at IS NOT NULL AND owner IS NULL AND ended_at IS NULL
+      AND (epoch = 0 OR status IN ('paused', 'parked', 'quarantined'));
 
 -- What a run did, in the order in which it was written. The primary key is the fence: a claim and a
 -- superseded worker's append want the same place. Rows are never changed.

@@ -53,6 +53,10 @@ CREATE INDEX runs_holder ON runs (session) WHERE holds_session = 1;
 CREATE INDEX runs_parent ON runs (parent) WHERE parent IS NOT NULL;
 CREATE INDEX runs_open ON runs (status) WHERE ended_at IS NULL;
 CREATE INDEX runs_ended ON runs (ended_at) WHERE ended_at IS NOT NULL;
+-- Deadlines at which no owner looks: of runs that nobody has begun yet, or that are halted.
+CREATE INDEX runs_deadline ON runs (deadline_at)
+    WHERE deadline_at IS NOT NULL AND owner IS NULL AND ended_at IS NULL
+      AND (epoch = 0 OR status IN ('paused', 'parked', 'quarantined'));
 
 -- What a run did, in the order in which it was written. UNIQUE (run, seq) is the fence: a claim and
 -- a superseded worker's append want the same place.

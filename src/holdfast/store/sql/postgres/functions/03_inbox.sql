@@ -1,18 +1,34 @@
 -- The inbox.
 
--- What mail does to a run that nobody owns, and whose row is locked; an owner looks into the inbox by
--- itself.
-CREATE OR REPLACE FUNCTION stir(_run runs, _kind text, _now bigint) RETURNS void
+-- Makes a waiting or halted run claimable.
+CREATE OR REPLACE FUNCTION wake_run(_run runs, _now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
-DECLARE
-    _go boolean;
 BEGIN
-    PERFORM ring();
-    IF _kind = 'cancel' THEN
+    IF _run.status <> 'waiting' THEN
         DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
     END IF;
+    UPDATE runs SET status = 'pending', ready_at = _now, reason = NULL, updated_at = _now,
+        blocked = NOT may_go(_run.session, _run.holds_session, _run.parent, _run.parent_step)
+    WHERE key = _run.key;
+    PERFORM ring();
+END $$;
+
+-- Whether nobody has to unwind a run, before it ends: its code never ran, or must not.
+CREATE OR REPLACE FUNCTION needs_no_worker(_run runs) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT _run.owner IS NULL AND (_run.epoch = 0 OR _run.status = 'quarantined');
+$$;
+
+-- What mail does to a run that nobody owns, and whose row is locked; an owner looks into the inbox by
+-- itself. Whoever posts a cancel has locked the parent, too.
+CREATE OR REPLACE FUNCTION stir(_run runs, _kind text, _now bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM ring();
     IF _run.status = 'running' THEN
-        RETURN;
+        IF _kind = 'cancel' THEN
+            DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
+        END IF;
     ELSIF _kind = 'pause' THEN
         IF _run.status NOT IN ('paused', 'parked', 'quarantined') THEN
             UPDATE runs SET status = 'paused', ready_at = NULL, reason = 'paused by hand',
@@ -20,17 +36,14 @@ BEGIN
             WHERE key = _run.key;
             PERFORM pass_on(_run.session, _now);
         END IF;
-        RETURN;
-    END IF;
-    _go := may_go(_run.session, _run.holds_session, _run.parent, _run.parent_step);
-    IF _run.status = 'waiting'
-        OR (_kind = 'cancel' AND _run.status IN ('paused', 'parked', 'quarantined'))
-    THEN
-        UPDATE runs SET status = 'pending', ready_at = _now, blocked = NOT _go, reason = NULL,
-            updated_at = _now
-        WHERE key = _run.key;
-    ELSIF _kind = 'cancel' AND _run.status = 'pending' AND _run.ready_at > _now THEN
-        UPDATE runs SET ready_at = _now, blocked = NOT _go, updated_at = _now WHERE key = _run.key;
+    ELSIF _kind <> 'cancel' THEN
+        IF _run.status = 'waiting' THEN
+            PERFORM wake_run(_run, _now);
+        END IF;
+    ELSIF needs_no_worker(_run) THEN
+        PERFORM end_unclaimed(_run, _now, 'cancelled', NULL);
+    ELSIF _run.status <> 'pending' THEN
+        PERFORM wake_run(_run, _now);
     END IF;
 END $$;
 

@@ -144,7 +144,13 @@ BEGIN
         PERFORM tell_again(_id, _workflow, _digest, _parent, _parent_step, _created_at);
         RETURN answer(_request, ARRAY[0, 0]);
     END IF;
-    PERFORM lock_session(_session);
+    IF _on_busy = 'interrupt' THEN  -- then the parents of others hear of their end
+        PERFORM lock_runs((
+            SELECT array_agg(key) FROM runs
+            WHERE session = _session AND session IS NOT NULL AND ended_at IS NULL), ARRAY[_session]);
+    ELSE
+        PERFORM lock_session(_session);
+    END IF;
     PERFORM 1 FROM runs WHERE id = _id
     UNION ALL
     SELECT 1 FROM tombstones WHERE id = _id AND expires_at > _created_at;
@@ -170,9 +176,11 @@ BEGIN
                 PERFORM put_mail(_other, 'message', '', _input, false, _created_at);
                 INSERT INTO joins (id, run, digest) VALUES (_id, _other.key, _digest);
                 RETURN answer(_request, ARRAY[3, _other.key]);
-            ELSIF NOT EXISTS (
+            ELSIF EXISTS (
                 SELECT 1 FROM inbox WHERE run = _other.key AND kind = 'cancel' AND kind <> 'message')
             THEN
+                PERFORM stir(_other, 'cancel', _created_at);
+            ELSE
                 PERFORM put_mail(_other, 'cancel', '', NULL, false, _created_at);
             END IF;
         END LOOP;

@@ -1,7 +1,8 @@
 -- Appending.
 
 CREATE OR REPLACE FUNCTION suspend_run(
-    _run runs, _at bigint, _status text, _ready_at bigint, _seen bigint, _reason text) RETURNS boolean
+    _run runs, _at bigint, _status text, _ready_at bigint, _seen bigint, _reason text,
+    _unwinding boolean) RETURNS boolean
 LANGUAGE plpgsql AS $$
 BEGIN
     -- Posting locks the run's row, too: mail is either seen by this statement, which is later than the
@@ -12,6 +13,7 @@ BEGIN
     UPDATE runs
     SET status = _status, owner = NULL, ready_at = _ready_at, reason = _reason, updated_at = _at,
         holds_session = holds_session AND while_waiting = 'hold',
+        deadline_at = CASE WHEN NOT _unwinding THEN deadline_at END,
         strikes = CASE WHEN strikes > 0 AND made_progress(key) THEN 0 ELSE strikes END
     WHERE key = _run.key;
     PERFORM pass_on(_run.session, _at);
@@ -55,6 +57,41 @@ BEGIN
     PERFORM ring('end');
 END $$;
 
+-- Ends a run of which nobody has to unwind anything: no worker needs to see it.
+CREATE OR REPLACE FUNCTION end_unclaimed(_run runs, _at bigint, _status text, _output bytea) RETURNS void
+LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO journal (run, seq, kind, key, at, epoch, position, attempt, failed)
+    VALUES (_run.key, coalesce((SELECT max(seq) FROM journal WHERE run = _run.key), 0) + 1, 'end', '',
+        _at, _run.epoch, 0, 0, true);
+    PERFORM end_run(_run, _at, _status, _output);
+END $$;
+
+-- Runs that are past their deadline, and nobody executes: ended, or woken to unwind. Says how many.
+CREATE OR REPLACE FUNCTION expire(
+    _request uuid, _again boolean, _now bigint, _output bytea, _limit integer)
+RETURNS bigint[]
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+DECLARE
+    _runs bigint[] := ARRAY(
+        SELECT key FROM untended WHERE deadline_at <= _now ORDER BY deadline_at LIMIT _limit);
+    _run runs;
+    _count bigint := 0;
+BEGIN
+    PERFORM lock_runs(_runs);
+    FOR _run IN
+        SELECT r.* FROM runs r JOIN untended USING (key) WHERE r.key = ANY(_runs)
+    LOOP
+        _count := _count + 1;
+        IF needs_no_worker(_run) THEN
+            PERFORM end_unclaimed(_run, _now, 'failed', _output);
+        ELSE
+            PERFORM wake_run(_run, _now);
+        END IF;
+    END LOOP;
+    RETURN ARRAY[_count];
+END $$;
+
 CREATE OR REPLACE FUNCTION continue_run(
     _run runs, _at bigint, _input bytea, _digest bytea) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -91,7 +128,7 @@ CREATE OR REPLACE FUNCTION append(
     _e_digest bytea[], _e_input bytea[], _e_output bytea[], _e_started_at bigint[],
     _e_due_at bigint[], _e_mail bigint[],
     _t_place integer[], _t_what text[], _t_at bigint[], _t_status text[], _t_ready_at bigint[],
-    _t_seen bigint[], _t_reason text[], _t_payload bytea[], _t_digest bytea[],
+    _t_seen bigint[], _t_reason text[], _t_unwinding boolean[], _t_payload bytea[], _t_digest bytea[],
     _p_place integer[], _p_name text[], _p_key text[], _p_kind text[], _p_type text[],
     _p_prompt bytea[], _p_created_at bigint[],
     _s_place integer[], _s_session text[], _s_key text[], _s_value bytea[])
@@ -182,8 +219,8 @@ BEGIN
     END IF;
     FOR _then IN
         SELECT * FROM unnest(_t_place, _t_what, _t_at, _t_status, _t_ready_at, _t_seen, _t_reason,
-            _t_payload, _t_digest)
-            AS t (place, what, at, status, ready_at, seen, reason, payload, digest)
+            _t_unwinding, _t_payload, _t_digest)
+            AS t (place, what, at, status, ready_at, seen, reason, unwinding, payload, digest)
         WHERE _outcome[place] = 1
     LOOP
         SELECT * INTO _mine FROM runs WHERE key = _run[_then.place];
@@ -191,7 +228,8 @@ BEGIN
             PERFORM end_run(_mine, _then.at, _then.status, _then.payload);
         ELSIF _then.what = 'suspend' THEN
             IF suspend_run(
-                _mine, _then.at, _then.status, _then.ready_at, _then.seen, _then.reason)
+                _mine, _then.at, _then.status, _then.ready_at, _then.seen, _then.reason,
+                _then.unwinding)
             THEN
                 _outcome[_then.place] := 2;
             END IF;

@@ -15,3 +15,7 @@ ORDER BY name COLLATE "C";
 -- name: next_tick
 -- The next tick of the schedules of some workflows.
 SELECT min(next_at) FROM "{schema}".schedules WHERE NOT paused AND workflow = ANY($1::text[]);
+
+-- name: next_deadline
+-- The next deadline of a run that nobody executes.
+SELECT min(deadline_at) FROM "{schema}".untended;

@@ -74,6 +74,7 @@ SELECT EXISTS (SELECT 1 FROM inbox WHERE run = ? AND id > ?);
 -- The run leaves memory.
 UPDATE runs
 SET status = ?, owner = NULL, ready_at = ?, reason = ?, updated_at = ?,
+    deadline_at = CASE WHEN NOT ? THEN deadline_at END,
     holds_session = holds_session AND while_waiting = 'hold'
 WHERE key = ?;
 

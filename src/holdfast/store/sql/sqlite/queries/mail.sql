@@ -1,14 +1,16 @@
 -- The inbox: what outsiders write.
 
+-- name: RUN_STATE
+-- What decides who is told, and what mail does to a run.
+    key, status, session, holds_session, parent, parent_step, epoch, generation
+
 -- name: run_state
 -- What posting needs to know of a run.
-SELECT key, status, session, holds_session, parent, parent_step, ready_at,
-    generation FROM runs WHERE id = ?;
+SELECT RUN_STATE FROM runs WHERE id = ?;
 
 -- name: key_state
 -- The same, by the run's key.
-SELECT key, status, session, holds_session, parent, parent_step, ready_at,
-    generation FROM runs WHERE key = ?;
+SELECT RUN_STATE FROM runs WHERE key = ?;
 
 -- name: insert_mail
 -- Puts mail into an inbox.
@@ -59,9 +61,25 @@ UPDATE promises SET resolved = 1 WHERE run = ? AND name = ?;
 UPDATE runs SET status = 'pending', ready_at = :now, blocked = :blocked, reason = NULL, updated_at = :now
 WHERE key = :run;
 
--- name: hurry
--- Makes a run that was to start later claimable now.
-UPDATE runs SET ready_at = :now, blocked = :blocked, updated_at = :now WHERE key = :run AND ready_at > :now;
+-- name: UNTENDED_RUN
+-- It has a deadline, and nobody executes it who would see to that; see runs_deadline in schema.sql.
+deadline_at IS NOT NULL AND owner IS NULL AND ended_at IS NULL
+    AND (epoch = 0 OR status IN ('paused', 'parked', 'quarantined'))
+
+-- name: overdue
+-- Runs that are past their deadline, and nobody executes.
+SELECT RUN_STATE FROM runs WHERE UNTENDED_RUN AND deadline_at <= :now ORDER BY deadline_at LIMIT :limit;
+
+-- name: next_deadline
+-- When the next of them will be.
+SELECT min(deadline_at) FROM runs WHERE UNTENDED_RUN;
+
+-- name: add_end
+-- The last entry of a run that ends without an owner.
+INSERT INTO journal (run, seq, kind, key, at, epoch, position, attempt, failed)
+SELECT :run, coalesce((SELECT max(seq) FROM journal WHERE run = :run), 0) + 1, 'end', '', :now, epoch,
+    0, 0, 1
+FROM runs WHERE key = :run;
 
 -- name: pause
 -- Stops a run that nobody owns.
