@@ -22,9 +22,10 @@ from holdfast.testing.conformance.given import (  # noqa: E402
     waiting,
     worker,
 )
-from holdfast.types import HALTED, MailKind, RunRow, Status  # noqa: E402
+from holdfast.types import ENDED, HALTED, MailKind, RunRow, Status  # noqa: E402
 
 LATER = NOW + 1_000_000
+OPEN = set(Status) - ENDED
 
 
 class Life:
@@ -67,6 +68,7 @@ class Life:
             "priority": self.random.randrange(3),
             "created_at": self.now,
             "ready_at": self.now + self.random.choice([0, 0, 0, 5]),
+            "deadline_at": self.random.choice([None, None, self.now + 20]),
         }
         parent = await self.any_run(Status.RUNNING)
         if parent is not None and self.random.random() < 0.4:
@@ -107,8 +109,7 @@ class Life:
             await do(self.store, append(run, then=then, at=self.now))
 
     async def post(self) -> None:
-        open_ones = set(Status) - {Status.COMPLETED, Status.FAILED, Status.CANCELLED}
-        run = await self.any_run(*open_ones)
+        run = await self.any_run(*OPEN)
         if run is not None:
             kind = self.random.choice([MailKind.MESSAGE, MailKind.PAUSE, MailKind.CANCEL])
             await self.store.post(run.id, kind, "", None, self.now)
@@ -129,6 +130,11 @@ class Life:
 
     async def time_passes(self) -> None:
         self.now += self.random.randrange(1, 6)
+        await self.store.expire(self.now, b"too late")
+        assert all(run.epoch for run in await self.runs(*OPEN) if self._is_overdue(run))
+
+    def _is_overdue(self, run: RunRow) -> bool:
+        return run.deadline_at is not None and run.deadline_at <= self.now
 
     async def anything(self) -> None:
         often = [self.start, self.claim, self.end, self.time_passes, self.post, self.suspend]
@@ -171,7 +177,7 @@ class Life:
                 break
             for run in running:
                 await end(self.store, run, await self.next_seq(run), at=self.now)
-        left = await self.runs(*(set(Status) - {Status.COMPLETED}))
+        left = await self.runs(*OPEN)
         assert [(run.id, run.status, run.session) for run in left] == []
 
 

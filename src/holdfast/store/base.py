@@ -257,15 +257,6 @@ class Store(ScheduleStore, Protocol):
         the store rings. Of a queue's rate, the time is known."""
         ...
 
-    async def expire(self, now: Micros, output: bytes, *, limit: int = 100) -> int:
-        """Sees to runs that are past their deadline, and that nobody executes; says to how many.
-
-        One that was never claimed, or is quarantined, has nothing to unwind: it fails, with this
-        output. A paused or parked one becomes claimable, so that it can unwind. Others are left
-        alone: those in memory look at their deadline themselves, those that wait do so until then.
-        """
-        ...
-
     # Runs, by outsiders
 
     async def get(self, run: RunId) -> RunRow | None: ...

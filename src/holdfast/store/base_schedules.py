@@ -1,4 +1,4 @@
-"""The store protocol's part that is about schedules; it goes on in base.py."""
+"""The store protocol's part that is about time, schedules and deadlines; it goes on in base.py."""
 
 from __future__ import annotations
 
@@ -39,6 +39,15 @@ class ScheduleStore(Protocol):
     ) -> Due:
         """`next_ready`, the next tick of a schedule of these workflows, and the next deadline for
         `expire`, in one look. What has passed counts until it is done."""
+        ...
+
+    async def expire(self, now: Micros, output: bytes, *, limit: int = 100) -> int:
+        """Sees to runs that are past their deadline, and that nobody executes; says to how many.
+
+        One that was never claimed, or is quarantined, has nothing to unwind: it fails, with this
+        output. A paused or parked one becomes claimable, so that it can unwind. Others are left
+        alone: those in memory look at their deadline themselves, those that wait do so until then.
+        """
         ...
 
     async def schedules(
