@@ -53,9 +53,9 @@ async def test_a_sync_step_runs_in_the_thread_that_calls_it() -> None:
 def waits() -> list[Any]:
     seen: list[Any] = [add(1, 1), holdfast.now()]
     holdfast.sleep(DAY)
-    seen += [holdfast.now(), holdfast.receive(str)]
+    seen += [holdfast.now(), holdfast.receive(str).result()]
     seen.append(holdfast.promise("answer", int).result())
-    seen.append(holdfast.race(late=holdfast.promise("never"), timer=DAY))
+    seen.append(holdfast.race(late=holdfast.promise("never"), timer=DAY).result())
     seen.append(holdfast.child(adds, 3).result())
     seen.append(holdfast.approval("release").result())
     return [*seen, add(2, 2)]
@@ -74,6 +74,29 @@ async def test_every_wait_works_in_a_thread(options: WorkerOptions | None) -> No
     assert isinstance(before, datetime) and after - before == DAY
     assert (first, message, answer, sum, last) == (2, "hello", 7, 3, 4)
     assert tuple(raced) == ("timer", None) and decision == Decision(True)
+
+
+@holdfast.workflow
+def listens_for_a_day() -> tuple[str, Any]:
+    return holdfast.race(message=holdfast.receive(str), late=DAY).result()
+
+
+async def test_a_message_can_be_raced_against_time() -> None:
+    assert (await crash_everywhere(listens_for_a_day)).result == ("late", None)
+    report = await crash_everywhere(listens_for_a_day, messages=["hello"])
+    assert report.result == ("message", "hello")
+
+
+async def test_another_run_is_started_by_the_call_itself() -> None:
+    @holdfast.workflow
+    def starts_another() -> None:
+        holdfast.start(adds.with_options(id="other"), 3)
+
+    report = await crash_everywhere(starts_another, workflows=[adds])
+    assert "/start#0" in report.steps
+    async with Environment([starts_another, adds]) as env:
+        await env.result(await env.start(starts_another))
+        assert await env.result(env.app.get("other")) == 3
 
 
 async def test_a_waiting_def_workflow_leaves_memory_and_frees_its_thread() -> None:

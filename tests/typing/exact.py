@@ -80,7 +80,25 @@ async def inside() -> None:
     assert_type(await holdfast.receive(str), str)
     name, _ = await holdfast.race(a=ask("x"), b=holdfast.sleep(1))
     assert_type(name, str)
+    assert_type(await holdfast.start(research, "why?"), str)
     await holdfast.child(research, 3)  # type: ignore[arg-type]
+
+
+@holdfast.workflow
+def inside_a_thread() -> None:
+    assert_type(save("x"), bool)
+    assert_type(holdfast.child(research, "why?").result(), list[int])
+    assert_type(holdfast.child(plain, "why?").result(), float)
+    assert_type(holdfast.promise("n", int).result(), int)
+    assert_type(holdfast.approval("release").result(), holdfast.Decision)
+    assert_type(holdfast.receive(str, channel="a").result(), str)
+    assert_type(holdfast.receive().result(), Any)
+    assert_type(holdfast.race(a=holdfast.receive(), b=HOURLY).result(), tuple[str, Any])
+    assert_type(holdfast.start(research, "why?").result(), str)
+    assert_type(holdfast.sleep(1).result(), None)
+    assert_type(holdfast.once(lambda: 1), int)
+    holdfast.start(research, 3)  # type: ignore[arg-type]
+    holdfast.race(a=3)  # type: ignore[arg-type]
 
 
 plain_call: Callable[[str], Coroutine[Any, Any, int]] = ask

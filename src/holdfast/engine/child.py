@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from holdfast import codec
 from holdfast.engine.context import Scope, scope
 from holdfast.engine.step import step
-from holdfast.engine.thread import portal
 from holdfast.engine.value import uuid4
 from holdfast.engine.wait import Waitable, blocks_here, external, on_loop, required_scope
 from holdfast.engine.workflow import RunOptions, Workflow, new_run, refuse_if_reused
@@ -158,21 +157,27 @@ async def _start(id: str, workflow: str, payload: bytes, options: dict[str, Any]
     return id
 
 
-def start(
-    workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs
-) -> Coroutine[Any, Any, str]:
+class Starting(Waitable[RunId]):
+    def __init__(self, begun: Coroutine[Any, Any, RunId]) -> None:
+        self._begun = begun  # made at the call, so that Python tells if it is never awaited
+
+    def _wait(self) -> Coroutine[Any, Any, RunId]:
+        return self._begun
+
+
+def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Starting:
     """Starts a run that goes its own way, and gives its id; started once, whatever dies.
 
-    In a `def` workflow it blocks and returns the id.
+    In a `def` workflow it starts at once, and `result()` is the id.
     """
     where = required_scope("start()")
     payload = workflow.encode_input(args, kwargs)
 
-    async def begin(_: object = None) -> str:
+    async def begin() -> RunId:
         id = workflow.options.id or str(uuid4())
         return await _start(id, workflow.name, payload, workflow.options.given())
 
-    if not blocks_here(where):
-        return begin()
-    started: Coroutine[Any, Any, str] = portal(where, begin)
-    return started
+    starting = Starting(begin())
+    if blocks_here(where):
+        starting.result()
+    return starting

@@ -9,9 +9,8 @@ from typing import Any
 
 from holdfast.engine.execution import Execution
 from holdfast.engine.rest import consume
-from holdfast.engine.thread import portal
 from holdfast.engine.timer import Timer
-from holdfast.engine.wait import Waitable, blocks_here, required_scope
+from holdfast.engine.wait import Waitable, on_loop, required_scope
 from holdfast.errors import BadValue
 
 
@@ -59,7 +58,8 @@ async def _entered(contender: Any) -> Any:
 
 def race(**contenders: Awaitable[Any] | timedelta) -> Race:
     """Waits for the first of several things: `name, value = await race(answer=...,
-    late=sleep(...))`.
+    late=sleep(...))`. In a `def` workflow: `race(answer=..., late=timedelta(...)).result()`; a
+    `sleep` would wait there at once.
 
     Losing steps are cancelled, losing promises stay open, losing child runs go on.
     """
@@ -76,11 +76,4 @@ def race(**contenders: Awaitable[Any] | timedelta) -> Race:
             },
         )
 
-    if not blocks_here(where):
-        return entered()
-
-    async def call(_: object) -> Any:
-        return await entered()
-
-    outcome: Race = portal(where, call)
-    return outcome
+    return on_loop(where, entered)

@@ -47,7 +47,8 @@ DURATION_MAX = timedelta(days=365_000)
 
 
 def sleep(duration: timedelta | float) -> Timer:
-    """Waits until an absolute deadline: crashes and redeploys do not prolong it."""
+    """Waits until an absolute deadline: crashes and redeploys do not prolong it. In a `def`
+    workflow it waits at the call."""
     if not isinstance(duration, timedelta):
         if not isinstance(duration, int | float) or not math.isfinite(duration):
             raise BadValue(f"sleep() takes a timedelta or seconds, not {duration!r}")

@@ -1,7 +1,7 @@
 """Durable waits: what every wait shares, and messages.
 
-A wait is named when it is made and waited for when it is awaited. Inside a `def` workflow the same
-calls block and return the value. A run that only waits leaves memory (see rest.py).
+A wait is named when it is made and waited for when it is awaited or, in a `def` workflow, asked for
+its `result()`. A run that only waits leaves memory (see rest.py).
 """
 
 from __future__ import annotations
@@ -197,15 +197,10 @@ def receive(type: type[T], /, *, channel: str = "") -> Receive[T]: ...
 @overload
 def receive(*, channel: str = "") -> Receive[Any]: ...
 def receive(type: Any = None, /, *, channel: str = "") -> Any:
-    """The next message sent to this run, in order of arrival."""
+    """The next message sent to this run, in order of arrival. In a `def` workflow, ask for its
+    `result()`."""
     where = required_scope("receive()")
-    if not blocks_here(where):
-        return Receive(where, channel, type)
-
-    async def call(_: object) -> Any:
-        return await Receive(where, channel, type)
-
-    return portal(where, call)
+    return on_loop(where, lambda: Receive(where, channel, type))
 
 
 def continue_as(*args: Any, **kwargs: Any) -> None:
