@@ -127,6 +127,35 @@ async def test_a_dead_workers_runs_go_on_at_once_on_a_living_one(tmp_path: Path)
     await first.close()
 
 
+@pytest.mark.parametrize("verb", ["reap", "is_dead"])
+async def test_a_dead_workers_runs_go_on_soon_if_the_store_was_out_of_reach(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    """And not only when somebody looks around by chance."""
+    monkeypatch.setattr(SQLiteStore, "poll_seconds", 60.0)
+    first, second = make_app(tmp_path), make_app(tmp_path)
+    await first.open()
+    run = await first.start(three_steps)
+    await gate.begun.wait()
+    assert first.worker is not None
+    does, fails = getattr(SQLiteStore, verb), 2
+
+    async def does_at_the_third_try(*args: object, **kwargs: object) -> object:
+        nonlocal fails
+        if fails:
+            fails -= 1
+            raise StoreUnavailable("out of reach")
+        return await does(*args, **kwargs)
+
+    await first.worker.crash()
+    monkeypatch.setattr(SQLiteStore, verb, does_at_the_third_try)
+    gate.open.set()
+    async with second:
+        assert await result_of(second, run.id) == 2
+        assert fails == 0
+    await first.close()
+
+
 async def test_a_superseded_worker_cannot_append_and_drops_the_run(tmp_path: Path) -> None:
     first, second = make_app(tmp_path), make_app(tmp_path)
     async with first, second:

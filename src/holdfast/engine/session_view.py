@@ -81,10 +81,6 @@ class SessionView:
             return
         raise StoreError(f"{self._what} changes faster than it can be read; trying again")
 
-    async def read_again(self, store: Store) -> None:
-        """A child has ended, and may have written to the session."""
-        await self.read(store)
-
     def look(self, frame: Frame) -> Seen:
         """For the body of a step, which may be entered again: what the workflow's body sees, and
         from the first completion in the step on what was read last."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from holdfast.errors import StoreError
 from holdfast.types import WorkerId, WorkerRow
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from holdfast.worker.worker import Worker
 
 log = logging.getLogger("holdfast")
+
+RETRY_SECONDS = 0.5
+Deal = Callable[[WorkerRow], Coroutine[Any, Any, None]]
 
 
 class Reaper:
@@ -36,25 +39,22 @@ class Reaper:
 
     async def look(self) -> None:
         """Takes stock of the other workers: reaps the dead and overdue, watches the living."""
-        try:
-            rows = await self._worker.store.workers()
-        except StoreError as error:
-            log.warning("the other workers cannot be seen: %s", error)
-            return
+        rows = await self._worker.store.workers()
         present = {row.id for row in rows}
         for id in [id for id in self._watched if id not in present]:
             self._watched.pop(id)()
         for row in rows:
-            if row.id == self._worker.id:
-                continue
-            if row.lease_left_seconds <= 0:
-                await self._reap(row)
-            elif row.id in self._watched:
-                continue
-            elif await self._worker.store.is_dead(row):
-                await self._reap(row)
-            else:
-                self._watch(row)
+            if row.id != self._worker.id:
+                await self._try(self._look_at, row)
+
+    async def _look_at(self, row: WorkerRow) -> None:
+        silent = row.lease_left_seconds <= 0
+        if row.id in self._watched and not silent:
+            return
+        if silent or await self._worker.store.is_dead(row):
+            await self._reap(row)
+        else:
+            self._watch(row)
 
     def _watch(self, row: WorkerRow) -> None:
         self._watched[row.id] = self._worker.store.watch(row, lambda: self._died(row))
@@ -64,17 +64,21 @@ class Reaper:
         if stop is not None:
             stop()
         if not self._closed:
-            task = asyncio.get_running_loop().create_task(self._reap(row))
+            task = asyncio.get_running_loop().create_task(self._try(self._reap, row))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    async def _try(self, deal_with: Deal, row: WorkerRow) -> None:
+        """One worker that cannot be dealt with keeps nobody from work; it is looked at again."""
+        try:
+            await deal_with(row)
+        except StoreError as error:
+            log.warning("worker %s cannot be dealt with, trying again: %s", row.id, error)
+            self._worker.look_soon(RETRY_SECONDS)
+
     async def _reap(self, row: WorkerRow) -> None:
         store, now = self._worker.store, self._worker.clock.now()
-        try:
-            reaped = await store.reap(row.id, now, dead=await store.is_dead(row))
-        except StoreError as error:
-            log.warning("the runs of worker %s cannot be freed, trying again: %s", row.id, error)
-            return
+        reaped = await store.reap(row.id, now, dead=await store.is_dead(row))
         if reaped is None:
             return
         log.warning(

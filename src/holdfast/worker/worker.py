@@ -71,7 +71,7 @@ class Worker:
         self._bell = asyncio.Event()
         self._left = asyncio.Event()
         self._mail_wanted = True
-        self._look_around = False
+        self._look_around = True
         self._look_soon: asyncio.TimerHandle | None = None
         self._draining = False
         self._crashed = False
@@ -99,7 +99,6 @@ class Worker:
         self.committer.open()
         await self._tenure.begin()
         self._unlisten = self.store.listen(self._rung, ends=False)
-        await self._reaper.look()
         self._task = contextvars.Context().run(
             lambda: loop.create_task(self._serve(), name="holdfast-worker")
         )
@@ -248,9 +247,12 @@ class Worker:
     def _rung(self) -> None:
         self._mail_wanted = True
         self._bell.set()
-        if self._look_soon is None:
-            # Perhaps a new worker rang: it is watched from now on, or its death goes unnoticed.
-            self._look_soon = self.hooks.call_later(LOOK_SECONDS, self._look_now)
+        self.look_soon()  # perhaps a new worker rang: it is to be watched, or nobody sees it die
+
+    def look_soon(self, seconds: float = LOOK_SECONDS) -> None:
+        """The other workers are to be looked at."""
+        if self._look_soon is None and not self._draining:
+            self._look_soon = self.hooks.call_later(seconds, self._look_now)
 
     def _look_now(self) -> None:
         self._look_soon = None
@@ -287,7 +289,7 @@ class Worker:
 
     async def _turn(self) -> None:
         if self._look_around:
-            self._look_around = False
+            self._look_around = False  # first: who asks for it from now on gets another look
             await self._reaper.look()
             await self._returns.look()
         if self._mail_wanted and self.runs:
@@ -373,7 +375,7 @@ class Worker:
                 if run is None:
                     continue
                 if run.session is not None and run.inbox.is_news_of_a_child(mail):
-                    await run.session.read_again(self.store)
+                    await run.session.read(self.store)  # the child may have written to it
                 run.inbox.receive(mail)
         except BaseException:
             self._mail_wanted = True  # or what was not handed out would wait for the next ring
