@@ -17,7 +17,7 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import StoreUnavailable, Unsupported
 from holdfast.store import postgres_errors as errors
 from holdfast.store.postgres_address import Address
 
@@ -25,9 +25,10 @@ Connection = Any  # asyncpg's own types are not generic over what we use
 
 CONNECT_SECONDS = 4.0
 KEEPALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 11_000}
+_CHECK_INTERVAL = "500ms"
 _SERVER_SETTINGS = {
     # A backend whose client is gone must not keep its locks until its statement is done.
-    "client_connection_check_interval": "500ms",
+    "client_connection_check_interval": _CHECK_INTERVAL,
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
@@ -37,10 +38,15 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _forks = 0
 
 
-_TIMELINE = """
+_ABOUT = """
 SELECT CASE WHEN pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN ''
-    ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END
+    ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
+    current_setting('client_connection_check_interval') AS interval
 """
+_POOLER = (
+    "This address leads to a pooler, which keeps neither locks nor LISTEN: add the servers "
+    "themselves, as ?direct=db1:5432,db2:5432."
+)
 
 
 class Servers:
@@ -86,12 +92,14 @@ class Servers:
         pooled = self.address.pooled and not direct
         connection = await _connect(hosts[number], pooled, settings)
         try:
-            timeline = await connection.fetchval(_TIMELINE)
-            self._check(timeline)
+            about = await connection.fetchrow(_ABOUT)
+            if not pooled and about["interval"] != _CHECK_INTERVAL:
+                raise Unsupported(_POOLER)  # one that was told to ignore our settings
+            self._check(about["timeline"])
         except BaseException:
             connection.terminate()
             raise
-        self._timeline = timeline
+        self._timeline = about["timeline"]
         return connection
 
     def _check(self, timeline: str) -> None:
@@ -129,6 +137,10 @@ async def _connect(url: str, pooled: bool, settings: dict[str, str]) -> Connecti
     making = loop.create_task(make(), context=contextvars.Context())
     try:
         return await asyncio.shield(making)
+    except asyncpg.ProtocolViolationError as error:
+        if "startup parameter" in str(error):
+            raise Unsupported(_POOLER) from error
+        raise
     except asyncio.CancelledError:
         # The driver would leave a half-made connection behind: it is made, and then ended.
         await asyncio.wait({making}, timeout=1)
