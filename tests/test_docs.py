@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-RUN_SECONDS_MAX = 60
+RUN_SECONDS_MAX = 120
 
 FENCE = re.compile(r"^\s*(?P<marks>```+|~~~+)(?P<info>[^`]*)$")
 

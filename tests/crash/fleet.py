@@ -20,7 +20,7 @@ from typing import IO, Any
 
 from tests.helpers.processes import ROOT, environment
 
-SECONDS_MAX = 60.0
+SECONDS_MAX = 120.0
 
 
 class Effect:

@@ -26,7 +26,7 @@ def play(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         check=False,
         text=True,
-        timeout=100,
+        timeout=240,
     )
 
 

@@ -12,7 +12,7 @@ import pytest
 import holdfast
 
 ROOT = Path(__file__).parents[2]
-SECONDS_MAX = 60
+SECONDS_MAX = 120
 
 
 @pytest.fixture

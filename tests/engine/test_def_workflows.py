@@ -174,7 +174,7 @@ async def test_a_def_workflow_that_spends_all_its_time_computing_does_not_block_
     async with Environment([computes, quick]) as env:
         slow = await env.start(computes)
         try:
-            assert await asyncio.wait_for((await env.start(quick)).result(), 10) == 3
+            assert await asyncio.wait_for((await env.start(quick)).result(), 120) == 3
         finally:
             release.set()
         assert await slow.result() == "computed"

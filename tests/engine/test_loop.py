@@ -247,7 +247,7 @@ async def test_code_outside_of_runs_keeps_its_own_timers_and_tasks() -> None:
     async with Environment([works_in_parallel]) as env:
         rung = asyncio.Event()
         asyncio.get_running_loop().call_later(0.001, rung.set)
-        await asyncio.wait_for(rung.wait(), 10)
+        await asyncio.wait_for(rung.wait(), 120)
         task = asyncio.create_task(note("plain"))
         assert await task == "plain"
         assert await asyncio.to_thread(lambda: 1) == 1

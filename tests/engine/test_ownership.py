@@ -20,7 +20,7 @@ from holdfast.testing import Environment
 from holdfast.testing.kept_store import KeptStore
 from holdfast.types import Kind, Mail, MailKind, RunKey
 
-SECONDS_MAX = 30
+SECONDS_MAX = 120
 
 
 class Gate:

@@ -32,7 +32,7 @@ class Counted:
         self.now -= 1
 
     async def reached(self, count: int) -> None:
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(120), self._changed:
             await self._changed.wait_for(lambda: self.now >= count)
 
 

@@ -13,7 +13,7 @@ from holdfast.testing import Environment
 from holdfast.testing.kept_store import KeptStore
 from holdfast.types import RunId, RunRow
 
-SECONDS_MAX = 20
+SECONDS_MAX = 120
 
 
 @holdfast.workflow

@@ -105,7 +105,7 @@ async def test_a_worker_deletes_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
         run = await env.start(short, "x")
         await env.result(run)
         await env.advance(timedelta(seconds=1))
-        await asyncio.wait_for(store.deleted.wait(), 20)
+        await asyncio.wait_for(store.deleted.wait(), 120)
         assert await env.app.store.get(run.id) is None
     await store.discard()
 

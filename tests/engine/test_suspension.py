@@ -191,7 +191,7 @@ async def test_tasks_made_on_the_way_out_are_not_left_behind() -> None:
     async with Environment([makes_tasks]) as env:
         run = await env.start(makes_tasks)
         await env.settle()
-        await asyncio.wait_for(asyncio.wait(made), 10)
+        await asyncio.wait_for(asyncio.wait(made), 120)
         await run.resolve("answer", 1)
         assert await env.result(run) == "answered"
     assert env.started == ["/note#0"]

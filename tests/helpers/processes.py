@@ -23,7 +23,7 @@ from holdfast import remote as holdfast_remote
 T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent.parent
-SECONDS_MAX = 40.0
+SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.01
 
 

@@ -12,7 +12,7 @@ import asyncpg
 
 T = TypeVar("T")
 
-SECONDS_MAX = 40.0
+SECONDS_MAX = 120.0
 LOOK_SECONDS = 0.01
 
 _LOCKS = """

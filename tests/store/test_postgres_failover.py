@@ -27,7 +27,7 @@ from holdfast.worker.options import WorkerOptions
 
 RUNS = 200
 STEPS = 10
-SECONDS_MAX = 90
+SECONDS_MAX = 120
 SCHEMA = "holdfast"
 
 

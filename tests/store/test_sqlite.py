@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import sqlite3
 import subprocess
@@ -79,7 +80,7 @@ def write(path: Path, content: bytes) -> None:
 def damage(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(4096)
-        file.write(os.urandom(path.stat().st_size - 8192))
+        file.write(random.Random(0).randbytes(path.stat().st_size - 8192))
 
 
 def pragma(store: SQLiteStore, name: str) -> object:

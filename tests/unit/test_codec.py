@@ -89,7 +89,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(values)
 def test_whatever_is_encoded_comes_back_the_same(value):
     assert same(again(value), value)

@@ -11,7 +11,7 @@ import pytest
 from holdfast.testing.proxy import Proxy
 from tests.helpers.processes import eventually
 
-SECONDS_MAX = 20.0
+SECONDS_MAX = 120.0
 
 
 class Target:
