@@ -10,6 +10,9 @@ JOBS ?= $(shell getconf _NPROCESSORS_ONLN || echo 2)
 # Tests wait more than they compute: for processes, leases, servers.
 WORKERS ?= 4
 
+# Tests start hundreds of processes: without it each would compile everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-full lint mypy fmt bench clean venv
 

@@ -1,15 +1,32 @@
-"""A PostgreSQL server for all tests that want one, and a schema of its own for each."""
+"""A PostgreSQL server for all tests that want one, and a schema of its own for each.
+
+Several processes that share the tests have a server each.
+"""
 
 from __future__ import annotations
 
+import gc
 import itertools
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from holdfast.testing.postgres import PostgresServer
 
 _numbers = itertools.count()
+
+# The same examples every time, however slow the machine: what fails here fails everywhere.
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("repeatable")
+
+
+def pytest_collection_finish() -> None:
+    """What there is by now stays: tests that collect garbage need not look at it each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

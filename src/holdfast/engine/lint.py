@@ -9,10 +9,11 @@ arguments is the proof.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.errors import ReplayWarning
 
@@ -33,6 +34,8 @@ _CURES = {
 }
 _CURES_BY_MODULE = {"random": "holdfast.random()", "secrets": "holdfast.once(...)"}
 
+MODULES_MAX = 32
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -40,8 +43,8 @@ def warn_of_undurable_reads(fn: Callable[..., Any]) -> None:
     """Issues a ReplayWarning for each place, with its file and line."""
     try:
         path = inspect.getsourcefile(fn)
-        module = ast.parse("".join(inspect.findsource(inspect.getmodule(fn) or fn)[0]))
-        found = sorted(set(_reads(module, fn.__name__)))
+        source = "".join(inspect.findsource(inspect.getmodule(fn) or fn)[0])
+        found = sorted(set(_reads(_looked_at(source), fn.__name__)))
     except Exception:  # whatever loaders, odd code objects and the parser raise: it is only a hint
         return  # no source at hand (a shell, a frozen app): nothing can be said
     for line, read, cure in found:
@@ -54,25 +57,49 @@ def warn_of_undurable_reads(fn: Callable[..., Any]) -> None:
         )
 
 
-def _reads(module: ast.Module, start: str) -> Iterator[tuple[int, str, str]]:
-    functions = {node.name: node for node in ast.walk(module) if isinstance(node, Function)}
+class _Seen(NamedTuple):
+    """What matters of a function."""
+
+    is_step: bool
+    calls: list[str]
+    reads: list[tuple[int, str, str]]  # in which line, what, and its cure
+
+
+@functools.lru_cache(MODULES_MAX)
+def _looked_at(source: str) -> dict[str, _Seen]:
+    """The functions of a module by name: it is read once for all its workflows."""
+    module = ast.parse(source)
     names = _imported(module)
+    return {
+        node.name: _look_at(node, names) for node in ast.walk(module) if isinstance(node, Function)
+    }
+
+
+def _look_at(function: Function, names: dict[str, str]) -> _Seen:
+    seen = _Seen(_is_step(function), [], [])
+    for node in _own_nodes(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            seen.calls.append(node.func.id)
+        read = _dotted(node, names)
+        cure = _CURES.get(read) or _CURES_BY_MODULE.get(read.partition(".")[0])
+        if cure and "." in read:
+            seen.reads.append((getattr(node, "lineno", 1), read, cure))
+    return seen
+
+
+def _reads(functions: dict[str, _Seen], start: str) -> Iterator[tuple[int, str, str]]:
     seen: set[str] = set()
     queue = [start]
     while queue:
-        function = functions.get(queue.pop())
-        if function is None or function.name in seen:
+        name = queue.pop()
+        function = functions.get(name)
+        if function is None or name in seen:
             continue
-        seen.add(function.name)
-        if function.name != start and _is_step(function):
+        seen.add(name)
+        if name != start and function.is_step:
             continue
-        for node in _own_nodes(function):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-                queue.append(node.func.id)
-            read = _dotted(node, names)
-            cure = _CURES.get(read) or _CURES_BY_MODULE.get(read.partition(".")[0])
-            if cure and "." in read:
-                yield getattr(node, "lineno", 1), read, cure
+        queue += function.calls
+        yield from function.reads
 
 
 def _own_nodes(function: Function) -> Iterator[ast.AST]:
