@@ -9,6 +9,7 @@ connection is cut instead.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import random
 import time
@@ -107,7 +108,7 @@ class Link:
                     over = time.monotonic() > until or self._slots is None
                     if over or not (gone or errors.is_passing(error)):
                         raise errors.store_error(error, self.address.shown) from error
-                await asyncio.sleep(nap * random.uniform(0.5, 1.5))
+                await _sleep(nap * random.uniform(0.5, 1.5))
                 nap = min(nap * 2, NAP_SECONDS_MAX)
 
     async def _once(
@@ -143,3 +144,14 @@ class Link:
             connection.terminate()
         else:
             self._idle.append(connection)
+
+
+async def _sleep(seconds: float) -> None:
+    """Real time, in nobody's context: in the body of a run `asyncio.sleep` is a durable timer."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    timer = contextvars.Context().run(loop.call_later, seconds, over.set)
+    try:
+        await over.wait()
+    finally:
+        timer.cancel()

@@ -143,9 +143,10 @@ async def _connect(url: str, pooled: bool, settings: dict[str, str]) -> Connecti
         raise
     except asyncio.CancelledError:
         # The driver would leave a half-made connection behind: it is made, and then ended.
-        await asyncio.wait({making}, timeout=1)
-        making.cancel()
         making.add_done_callback(_end)
+        giving_up = contextvars.Context().run(loop.call_later, 1, making.cancel)
+        await asyncio.wait({making})
+        giving_up.cancel()
         raise
 
 
