@@ -159,7 +159,7 @@ class Attempt:
             if in_thread is None:
                 return context.run(fn, *args, **kwargs)
             work = functools.partial(_called, fn, args, kwargs)
-            return await self._in_thread(in_thread(lambda: context.run(work)))
+            return await self._in_thread(in_thread(lambda: context.run(work)), body.frame)
         finally:
             run.executing -= 1
             body.frame.close()
@@ -177,7 +177,7 @@ class Attempt:
                 raise self._timed_out() from error
             raise
 
-    async def _in_thread(self, work: Awaitable[Any]) -> Any:
+    async def _in_thread(self, work: Awaitable[Any], body: Frame) -> Any:
         """A thread cannot be stopped: on a time-out its outcome is dropped."""
         if self.step.timeout_seconds is None:
             return await work
@@ -186,6 +186,7 @@ class Attempt:
             self.step.timeout_seconds,
             lambda: future.done() or future.cancel("timed out"),
         )
+        body.keep(timer)
         try:
             return await future
         except asyncio.CancelledError as error:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -90,6 +91,7 @@ class Frame:
         "ready",
         "run",
         "spun",
+        "timers",
     )
 
     def __init__(
@@ -109,12 +111,29 @@ class Frame:
         self.held: list[asyncio.Future[None]] = []  # new steps, until the replay is over
         self.ready = 0  # handles of this frame that the loop has scheduled or is running
         self.spun = 0
+        self.timers: weakref.WeakSet[Any] | None = None  # the event loop's own, of a step's body
         self._pumping = False
         self._lenience: asyncio.TimerHandle | None = None
 
     @property
     def is_root(self) -> bool:
         return not self.key
+
+    # Real time
+
+    def keep(self, timer: Any) -> Any:
+        """The body of the step has set a timer, perhaps a time-out."""
+        if self.timers is None:
+            self.timers = weakref.WeakSet()
+        self.timers.add(timer)
+        return timer
+
+    def runs_until(self) -> float:
+        """When the last timer that is set in this step's body, or one around it, goes off."""
+        found = [timer.when() for timer in self.timers or () if not timer.cancelled()]
+        if self.outer is not None:
+            found.append(self.outer.runs_until())
+        return max(found, default=0.0)
 
     # Handles
 

@@ -167,9 +167,9 @@ class LoopHooks:
     ) -> Any:
         where = current.get() if context is None else context.get(current)
         if where is None or where.frame.key:
-            if current.get() is None:
-                return self._call_later(delay, callback, *args, context=context)
-            return self.call_later(delay, callback, *args, context=context)
+            make = self._call_later if current.get() is None else self.call_later
+            timer = make(delay, callback, *args, context=context)
+            return timer if where is None else where.frame.keep(timer)
         when = self._hook_time() + delay
         if context is None:
             context = contextvars.copy_context()
@@ -184,7 +184,8 @@ class LoopHooks:
     ) -> Any:
         where = current.get() if context is None else context.get(current)
         if where is None or where.frame.key:
-            return self._call_at(when, callback, *args, context=context)
+            timer = self._call_at(when, callback, *args, context=context)
+            return timer if where is None else where.frame.keep(timer)
         delay = when - where.frame.run.now / 1e6
         if context is None:
             context = contextvars.copy_context()
@@ -224,6 +225,10 @@ class LoopHooks:
             context = contextvars.copy_context()
         outside = contextvars.Context()
         return outside.run(self._call_later, delay, callback, *args, context=context)
+
+    def real_time(self) -> float:
+        """The loop's own, whoever asks."""
+        return self._time()
 
     def soon(self, callback: Callable[..., object], *args: Any) -> None:
         """Calls back outside of any run."""

@@ -1,8 +1,9 @@
 """When a run that only waits leaves memory, and how its tasks are unwound then.
 
 A run may leave when its body is quiet, no step is at work and no thread is busy: all that its tasks
-await are durable waits. Whether a task awaits plain I/O cannot be known for sure (a socket and an
-asyncio.Event both look like a bare future), so in case of doubt the run stays in memory for longer.
+await are durable waits, and no step that waits has set a timer, which would be gone. Whether a task
+awaits plain I/O cannot be known for sure (a socket and an asyncio.Event both look like a bare
+future), so in case of doubt the run stays in memory for longer.
 """
 
 from __future__ import annotations
@@ -35,11 +36,19 @@ def consider(run: Execution, *, lingered: bool = False) -> None:
     if run.pausing or _parked(run):
         _suspend(run)
         return
-    delay = _stay(run, surely_waiting)
-    if delay <= 0 or lingered:
+    delay, real = _stay(run, surely_waiting), real_seconds_left(run)
+    if not real and (delay <= 0 or lingered):
         _suspend(run)
     elif run.resting is None:
-        run.resting = run.call_later(delay, lambda: _lingered(run))
+        run.resting = run.call_later(max(delay, real), lambda: _lingered(run))
+
+
+def real_seconds_left(run: Execution) -> float:
+    """How long timers run on that steps have set while they wait. Time in steps is real, and begins
+    anew with them: out of memory, a time-out would never come."""
+    frames = {wait.claim.scope.frame for wait in run.waits}
+    until = max((frame.runs_until() for frame in frames if frame.key), default=0.0)
+    return max(0.0, until - run.host.hooks.real_time()) if until else 0.0
 
 
 def is_quiet(run: Execution) -> bool:

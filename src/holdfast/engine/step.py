@@ -55,7 +55,8 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     name: its name in the journal, if not the function's own; keep it when you rename the function.
     retry: what to do when it fails; by default what can succeed later is retried, see
-    docs/retries.md. timeout: how long one attempt may take.
+    docs/retries.md. timeout: how long one attempt may take. It counts in real time, anew after a
+    crash, and so a run whose step waits under it stays in memory: long waits belong into workflows.
     limit: how often it may begin, in all workers together; see docs/queues.md.
     journal_input: keep the arguments in the journal (their digest is kept always).
     exclude: parameters that are no part of the step's identity and are not journaled (clients,

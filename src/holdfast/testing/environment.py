@@ -139,8 +139,11 @@ class Environment:
             row = await self.app.row(run_id)
             if row.status.ended or row.status in HALTED:
                 return row
-            if not self.clock.advance_to_next():
+            if self.clock.advance_to_next():
+                continue
+            if not any(rest.real_seconds_left(run) for run in self.worker.runs.values()):
                 break
+            await asyncio.sleep(LOOK_SECONDS)  # time in steps is real
         why = await self.app.why(run_id)
         raise NotSettled(f"run {run_id!r} waits for something that does not come: {why}")
 
