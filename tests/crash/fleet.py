@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import IO, Any
 
 from tests.helpers.processes import ROOT, environment
@@ -182,10 +182,13 @@ class Process:
 
 
 class Fleet:
-    """Worker processes on one store; ends them all when it is left."""
+    """Worker processes on one store; ends them all when it is left.
 
-    def __init__(self, url: str, observer: Observer) -> None:
+    `within`: a command that starts them, in a network of their own for example."""
+
+    def __init__(self, url: str, observer: Observer, within: Sequence[str] = ()) -> None:
         self.url = url
+        self._within = within
         self._observer = observer
         self.all: list[Process] = []
 
@@ -209,7 +212,7 @@ class Fleet:
         command = [sys.executable, "-m", "tests.crash.agent", self.url, self._observer.path]
         process = Process(
             subprocess.Popen(
-                [*command, json.dumps(options)],
+                [*self._within, *command, json.dumps(options)],
                 cwd=ROOT,
                 env=environment(),
                 stdin=subprocess.PIPE,

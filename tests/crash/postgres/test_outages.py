@@ -16,6 +16,7 @@ from holdfast.testing.proxy import Proxy
 from holdfast.types import Kind
 from tests.crash.agent import client, late, line
 from tests.crash.fleet import Effect, Fleet, Observer, Process
+from tests.crash.postgres.other_host import OtherHost
 
 LEASE = 6.0
 STEPS = ["one", "two", "three"]
@@ -132,6 +133,40 @@ def go_away(proxy: Proxy) -> None:
     proxy.cut()
 
 
+async def is_cut_off_and_comes_back(
+    app: holdfast.Holdfast,
+    observer: Observer,
+    far: Fleet,
+    near: Fleet,
+    leave: Callable[[], object],
+    come_back: Callable[[], object],
+) -> None:
+    observer.holds = lambda effect: effect.name in ("two", "gate")
+    cut_off = await far.add(lease=LEASE)
+    run = await app.start(line, STEPS)
+    beside = await app.start(late, "late")
+    held = await observer.sees("two", pid=cut_off.pid)
+    gate = await observer.sees("gate", pid=cut_off.pid)
+    peer = await near.add(lease=LEASE)
+    leave()
+    again = await observer.sees("two", pid=peer.pid)
+    # It has run out of its lease and asks for a step before which nothing is to be written.
+    gate.let_go()
+    await observer.sees("asked for", pid=cut_off.pid)
+    # And a step of it ends; what it wants to write is refused when it is heard of again.
+    held.let_go()
+    come_back()
+    await cut_off.says("lost its lease")
+    observer.let_all_go()
+    tokens = await run.result()
+    assert tokens[1] == again.token
+    await beside.result()
+    assert observer.names(pid=cut_off.pid, run=run.id) == ["one", "two"]
+    assert observer.names(pid=peer.pid, run=run.id) == ["two", "three"]
+    assert observer.names(pid=cut_off.pid, run=beside.id) == ["gate", "asked for"]
+    assert await claims(app, run.id) == await claims(app, beside.id) == 2
+
+
 @pytest.mark.parametrize("leave", [go_silent, go_away])
 async def test_a_worker_cut_off_from_the_server_starts_nothing_more_and_its_run_goes_on(
     leave: Callable[[Proxy], object],
@@ -144,27 +179,20 @@ async def test_a_worker_cut_off_from_the_server_starts_nothing_more_and_its_run_
     with Proxy(postgres.port) as proxy:
         behind = url.replace(f":{postgres.port}/", f":{proxy.port}/")
         async with Fleet(behind, observer) as far:
-            observer.holds = lambda effect: effect.name in ("two", "gate")
-            cut_off = await far.add(lease=LEASE)
-            run = await app.start(line, STEPS)
-            beside = await app.start(late, "late")
-            held = await observer.sees("two", pid=cut_off.pid)
-            gate = await observer.sees("gate", pid=cut_off.pid)
-            peer = await fleet.add()
-            leave(proxy)
-            again = await observer.sees("two", pid=peer.pid)
-            # It has run out of its lease and asks for a step before which nothing is to be written.
-            gate.let_go()
-            await observer.sees("asked for", pid=cut_off.pid)
-            # And a step of it ends; what it wants to write is refused when it is heard of again.
-            held.let_go()
-            proxy.resume()
-            await cut_off.says("lost its lease")
-            observer.let_all_go()
-            tokens = await run.result()
-            assert tokens[1] == again.token
-            await beside.result()
-            assert observer.names(pid=cut_off.pid, run=run.id) == ["one", "two"]
-            assert observer.names(pid=peer.pid, run=run.id) == ["two", "three"]
-            assert observer.names(pid=cut_off.pid, run=beside.id) == ["gate", "asked for"]
-            assert await claims(app, run.id) == await claims(app, beside.id) == 2
+            await is_cut_off_and_comes_back(
+                app, observer, far, fleet, lambda: leave(proxy), proxy.resume
+            )
+
+
+@pytest.mark.full
+async def test_so_does_a_worker_on_another_host_whose_cable_is_pulled(observer: Observer) -> None:
+    with OtherHost() as other:
+        listening = {"listen_addresses": f"127.0.0.1,{other.our_address}"}
+        with PostgresServer(fsync=False, settings=listening) as server:
+            other.let_in(server)
+            theirs = server.dsn.replace("@127.0.0.1:", f"@{other.our_address}:")
+            async with site(server.dsn, observer) as (app, near):
+                async with Fleet(theirs, observer, other.command) as far:
+                    await is_cut_off_and_comes_back(
+                        app, observer, far, near, other.pull_the_cable, other.plug_it_in
+                    )
