@@ -318,7 +318,10 @@ class Holdfast(Queueing, Scheduling):
         await self.store.resume(run_id, self._parts.clock.now())
 
     async def rerun(self, run_id: str) -> Run[Any]:
-        """Lets a failed run go on from the step that failed."""
+        """Lets a failed run go on from the step that failed.
+
+        What others wrote into its session meanwhile, it sees from its first new step on.
+        """
         row = await self.row(run_id)
         journal = await self.store.journal(row.key)
         children = await self.store.children(row.key)
@@ -332,7 +335,10 @@ class Holdfast(Queueing, Scheduling):
         return self.get(run_id)
 
     async def fork(self, run_id: str, *, before: str, id: str | None = None) -> Run[Any]:
-        """Starts a new run with what another did before the step of key `before`."""
+        """Starts a new run with what another did before the step of key `before`.
+
+        What was written into its session since then, it sees from its first new step on.
+        """
         row = await self.row(run_id)
         at = next((e.seq for e in await self.store.journal(row.key) if e.key == before), None)
         if at is None:

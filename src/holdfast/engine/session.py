@@ -21,7 +21,9 @@ from holdfast.text import A_NAME, can_be_a_name
 class Session:
     """The session of the running run: as it was when the run first asked for it, with the run's own
     changes and with what others wrote: a child of it that has ended, and whoever had the session
-    while the run waited and had released it."""
+    while the run waited and had released it, or had ended and was then run again. The latter is
+    seen from the first thing on that the run hears anew (a step's result, an answer), and not
+    before: a run that was run again and sets a key before that, sets what it makes of the old."""
 
     def __init__(self, name: str, seen: Seen) -> None:
         self.name = name
