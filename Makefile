@@ -28,6 +28,11 @@ test: lint  ## lint, then the core tests
 test-full: lint  ## lint, then every test, the long ones included
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full" --timeout 1800
 
+test-frameworks: .venv-one/.ready .venv-two/.ready  ## the adapters, with the real frameworks
+	for env in one two; do \
+	  .venv-$$env/bin/python -m mypy --config-file frameworks/mypy.ini tests/adapters/$$env || exit 1; \
+	  .venv-$$env/bin/python -m pytest tests/adapters/$$env || exit 1; done
+
 lint: $(READY)  ## ruff, mypy, pyright and the import layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -50,8 +55,16 @@ bench: $(READY)  ## measure
 
 venv: $(READY)  ## only set up .venv
 
+# Not all frameworks can be installed together: hence two environments, each pinned as a whole.
+.venv-%/.ready: frameworks/%.txt frameworks/%.constraints.txt pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-$*
+	.venv-$*/bin/python -m pip install -q -c constraints.txt hatchling editables
+	.venv-$*/bin/python -m pip install -q -c frameworks/$*.constraints.txt -r frameworks/$*.txt
+	.venv-$*/bin/python -m pip install -q -c frameworks/$*.constraints.txt --no-build-isolation -e .
+	@touch $@
+
 clean:  ## remove .venv and everything generated
-	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-one .venv-two build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first and used without isolation, so that its version is

@@ -68,6 +68,7 @@ WrongEventLoop
 approval
 child
 continue_as
+current_run
 idempotency_key
 now
 once

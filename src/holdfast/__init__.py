@@ -4,6 +4,7 @@ from holdfast.client import Holdfast, Run
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.codec import register
 from holdfast.engine.child import child, start
+from holdfast.engine.context import current_run
 from holdfast.engine.promise import Decision, approval, promise
 from holdfast.engine.race import race
 from holdfast.engine.schedule import Schedule, tick
@@ -130,6 +131,7 @@ __all__ = [
     "approval",
     "child",
     "continue_as",
+    "current_run",
     "idempotency_key",
     "now",
     "once",

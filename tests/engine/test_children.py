@@ -185,7 +185,7 @@ async def test_arguments_of_a_stub_are_checked_where_it_is_called() -> None:
 
     async with Environment([elsewhere]) as env:
         with pytest.raises(holdfast.BadArguments):
-            await env.app.start(elsewhere, "six")  # type: ignore[arg-type]
+            await env.app.start(elsewhere, "six")  # type: ignore[call-overload]
         assert await env.app.list() == []
 
 

@@ -90,7 +90,7 @@ async def test_a_workflow_that_is_not_listed_is_refused_with_the_cure() -> None:
         with pytest.raises(holdfast.UnknownWorkflow, match="workflows="):
             await env.start(sleeps)
         with pytest.raises(holdfast.HoldfastError, match=r"@holdfast\.workflow"):
-            await env.app.start(work, 1)  # type: ignore[arg-type]
+            await env.app.start(work, 1)  # type: ignore[call-overload]
 
 
 async def test_a_module_lists_its_workflows_and_two_of_one_name_are_refused() -> None:

@@ -51,8 +51,8 @@ async def use(app: holdfast.Holdfast) -> None:
     assert_type(await run.result(), list[int])
     assert_type(await (await app.start(plain, "why?")).result(), float)
     assert_type(await (await app.with_options(id="a").start(elsewhere, 1)).result(), str)
-    await app.start(research, 3)  # type: ignore[arg-type]
-    await app.start(research)  # type: ignore[call-arg]
+    await app.start(research, 3)  # type: ignore[call-overload]
+    await app.start(research)  # type: ignore[call-overload]
     await app.start(research, "why?", depht=2)  # type: ignore[call-arg]
 
 

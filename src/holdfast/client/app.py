@@ -14,10 +14,11 @@ import types
 import uuid
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, overload
 
 from holdfast import codec
 from holdfast.client import explain
+from holdfast.client.agents import Agent
 from holdfast.client.ids import check_filter, refuse_if_no_id, refuse_if_no_text
 from holdfast.client.parts import Parts
 from holdfast.client.queues import Queueing, declare_queues, queues_listed
@@ -37,6 +38,7 @@ from holdfast.engine.workflow import (
     new_run,
     refuse_if_reused,
     require,
+    workflow_of,
 )
 from holdfast.errors import (
     AlreadyEnded,
@@ -73,7 +75,7 @@ class Holdfast(Queueing, Scheduling):
     """Durable runs in a store: `Holdfast("sqlite:///agents.db", workflows=[research])`.
 
     store: its address, or a store object, which is then opened and closed with the app.
-    workflows: the workflows this app serves, or modules that hold them.
+    workflows: the workflows and durable agents this app serves, or modules that hold them.
     schedules: what is to be started when; queues: their limits. Both are written to the store when
     the app opens.
     worker: False makes a mere client: it starts runs and asks about them, others execute them.
@@ -83,7 +85,7 @@ class Holdfast(Queueing, Scheduling):
         self,
         store: str | Store = "sqlite:///holdfast.db",
         *,
-        workflows: Iterable[Workflow[Any, Any] | types.ModuleType] = (),
+        workflows: Iterable[Workflow[Any, Any] | Agent | types.ModuleType] = (),
         schedules: Iterable[Schedule] = (),
         queues: Iterable[Queue] = (),
         worker: bool = True,
@@ -185,9 +187,16 @@ class Holdfast(Queueing, Scheduling):
 
     # Start
 
-    async def start(self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Run[R]:
-        """Accepts a run; returns once it is durable. The same id started twice is one run."""
-        require(workflow)
+    @overload
+    async def start(
+        self, workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Run[R]: ...
+    @overload
+    async def start(self, agent: Agent, /, *args: Any, **kwargs: Any) -> Run[Any]: ...
+    async def start(self, workflow: Any, /, *args: Any, **kwargs: Any) -> Run[Any]:
+        """Accepts a run of a workflow, or of an agent that was made durable; returns once it is
+        durable. The same id started twice is one run."""
+        workflow = require(workflow)
         if workflow.name not in self.workflows and not workflow.is_remote:
             raise UnknownWorkflow(
                 f"workflow {workflow.name!r} is not listed: "
@@ -362,13 +371,14 @@ class Holdfast(Queueing, Scheduling):
 
 
 def _listed(
-    given: Iterable[Workflow[Any, Any] | types.ModuleType],
+    given: Iterable[Workflow[Any, Any] | Agent | types.ModuleType],
 ) -> dict[str, Workflow[Any, Any]]:
     found: dict[str, Workflow[Any, Any]] = {}
     for one in given:
         members = vars(one).values() if isinstance(one, types.ModuleType) else [require(one)]
-        for workflow in members:
-            if not isinstance(workflow, Workflow):
+        for member in members:
+            workflow = workflow_of(member)
+            if workflow is None:
                 continue
             other = found.setdefault(workflow.name, workflow)
             if other.fn is not workflow.fn:

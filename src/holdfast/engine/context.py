@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.errors import BadValue
 from holdfast.text import A_NAME, can_be_a_name
+from holdfast.types import RunId
 
 if TYPE_CHECKING:
     from holdfast.engine.frame import Frame
@@ -95,6 +96,12 @@ def scope() -> Scope | None:
         if pair is not None and pair[0] is found:
             return pair[1]
     return found
+
+
+def current_run() -> RunId | None:
+    """The id of the run that this code is a part of; None outside of runs."""
+    where = scope()
+    return where.frame.run.row.id if where is not None else None
 
 
 def quoted(name: str) -> str:

@@ -37,6 +37,9 @@ R = TypeVar("R")
 
 Durability = Literal["full", "none"]
 
+AGENT_WORKFLOW = "__holdfast_workflow__"
+"""Where an agent that was made durable keeps the workflow that runs it."""
+
 _DURATION_MAX = timedelta(days=365_000)
 _CHOICES: dict[str, tuple[str, ...]] = {
     "on_busy": get_args(OnBusy),
@@ -309,7 +312,17 @@ def refuse_if_reused(row: RunRow, new: NewRun) -> None:
         )
 
 
+def workflow_of(found: object) -> Workflow[Any, Any] | None:
+    """A workflow itself, or that of a durable agent: see holdfast.adapters."""
+    workflow = found if isinstance(found, Workflow) else getattr(found, AGENT_WORKFLOW, None)
+    return workflow if isinstance(workflow, Workflow) else None
+
+
 def require(found: object) -> Workflow[Any, Any]:
-    if isinstance(found, Workflow):
-        return found
-    raise HoldfastError(f"{found!r} is not a workflow: decorate it with @holdfast.workflow")
+    workflow = workflow_of(found)
+    if workflow is None:
+        raise HoldfastError(
+            f"{found!r} is not a workflow: decorate it with @holdfast.workflow; an agent of a "
+            "framework becomes one by `durable(agent)` of that framework's holdfast.adapters"
+        )
+    return workflow

@@ -11,7 +11,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
@@ -29,7 +29,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    body: Any = None  # bytes are sent as they are, anything else as JSON
+    body: Any = None  # bytes are sent as they are, an iterator of them in pieces, else as JSON
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
 
@@ -149,13 +149,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send(self, response: Response) -> None:
         body = response.body
-        content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_response(response.status)
         for name, value in {"Content-Type": "application/json", **response.headers}.items():
             self.send_header(name, value)
+        if isinstance(body, Iterator):
+            self._send_in_pieces(body)
+            return
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)
+        self.wfile.flush()
+
+    def _send_in_pieces(self, pieces: Iterator[bytes]) -> None:
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        for piece in pieces:
+            self.wfile.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+            self.wfile.flush()
+        self.wfile.write(b"0\r\n\r\n")
         self.wfile.flush()
 
     def log_message(self, format: str, *args: Any) -> None:

@@ -1,4 +1,5 @@
-"""A scripted model: an OpenAI-compatible chat-completions server on loopback.
+"""A scripted model: a server on loopback that speaks OpenAI's chat completions and responses, and
+Anthropic's messages.
 
     with ModelServer({"weather": "Sunny.", "news": [Reply(status=500), "None."]}) as model:
         client = OpenAI(base_url=model.url, api_key="any")
@@ -11,7 +12,8 @@ request is kept (`requests`); both also over HTTP, for a server in a process of 
     python -m holdfast.testing.model_server --script replies.json     # prints its address
     GET /requests    POST /fail {"status": 429, "retry_after": 1, "times": 2, "match": "weather"}
 
-It counts no tokens in earnest, and a stream arrives in one piece.
+It counts no tokens in earnest: words stand for them. A stream arrives line by line, or in pieces of
+`Reply.chunk` characters; `on_piece` is called before each event of one, and may block or break it.
 """
 
 from __future__ import annotations
@@ -21,25 +23,17 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from holdfast.testing.loopback import LoopbackServer, Request, Response
+from holdfast.testing.model_wire import DIALECTS, Answer, Dialect
+from holdfast.testing.model_wire import Reply as Reply
 
-
-@dataclass(frozen=True, kw_only=True)
-class Reply:
-    text: str = ""
-    tool_calls: Sequence[tuple[str, Mapping[str, Any]]] = ()  # names and arguments
-    status: int = 200
-    retry_after: float | None = None  # seconds
-    delay: float = 0.0  # seconds until the answer
-
-
-Answer = Reply | str
-Script = Mapping[str, Answer | Sequence[Answer]] | Sequence[Answer] | Callable[["Asked"], Answer]
+Line = Reply | str
+Script = Mapping[str, Line | Sequence[Line]] | Sequence[Line] | Callable[["Asked"], Line]
 
 
 @dataclass
@@ -77,7 +71,7 @@ class _Rules:
         found = self._find(asked)
         return Reply(text=found) if isinstance(found, str) else found
 
-    def _find(self, asked: Asked) -> Answer:
+    def _find(self, asked: Asked) -> Line:
         script = self.script
         if callable(script):
             return script(asked)
@@ -94,7 +88,11 @@ class _Rules:
 
 
 class ModelServer(LoopbackServer):
-    """on_request: called before each answer on the connection's thread, and may block it."""
+    """on_request: called before each answer on the connection's thread, and may block it.
+
+    on_piece: called before each event of a streamed answer with its number, from 0; what it raises
+    cuts the connection.
+    """
 
     def __init__(
         self,
@@ -102,8 +100,10 @@ class ModelServer(LoopbackServer):
         *,
         port: int = 0,
         on_request: Callable[[Asked], object] | None = None,
+        on_piece: Callable[[Asked, int], object] | None = None,
     ) -> None:
         super().__init__(port=port)
+        self._on_piece = on_piece
         self._rules = _Rules(script)
         self._on_request = on_request
         self._lock = threading.Lock()
@@ -123,8 +123,8 @@ class ModelServer(LoopbackServer):
 
     def handle(self, request: Request) -> Response:
         match request.method, request.path:
-            case "POST", "/v1/chat/completions":
-                return self._complete(request)
+            case "POST", path if path.partition("?")[0] in DIALECTS:
+                return self._complete(request, DIALECTS[path.partition("?")[0]])
             case "GET", "/requests":
                 return Response([asdict(asked) for asked in self.requests])
             case "POST", "/fail":
@@ -139,9 +139,9 @@ class ModelServer(LoopbackServer):
             asked.answered_at = time.time()
             asked.status = response.status
 
-    def _complete(self, request: Request) -> Response:
+    def _complete(self, request: Request, dialect: Dialect) -> Response:
         with self._lock:
-            asked = _asked(request, len(self.requests) + 1)
+            asked = _asked(request, dialect, len(self.requests) + 1)
             self.requests.append(asked)
             self._in_flight[id(request)] = asked
             reply = self._failure(asked) or self._rules.reply(asked)
@@ -150,10 +150,21 @@ class ModelServer(LoopbackServer):
         if reply.delay:
             time.sleep(reply.delay)
         if reply.status != 200:
-            return _error(reply.status, reply.text or "scripted", reply.retry_after)
+            return _error(reply.status, reply.text or "scripted", reply.retry_after, reply.code)
+        model = asked.body.get("model", "scripted")
+        words = len(asked.prompt.split())
+        usage = (asked.body.get("stream_options") or {}).get("include_usage", False)
+        answer = Answer(asked.number, asked.turn, int(asked.at), model, reply, words, usage)
         if request.body.get("stream"):
-            return _streamed(reply, asked)
-        return Response(_completion(reply, asked))
+            events = self._streamed(asked, dialect.events(answer))
+            return Response(events, headers={"Content-Type": "text/event-stream"})
+        return Response(dialect.whole(answer))
+
+    def _streamed(self, asked: Asked, events: Iterator[str]) -> Iterator[bytes]:
+        for number, event in enumerate(events):
+            if self._on_piece is not None:
+                self._on_piece(asked, number)
+            yield event.encode()
 
     def _failure(self, asked: Asked) -> Reply | None:
         for failure in self._failures:
@@ -163,14 +174,12 @@ class ModelServer(LoopbackServer):
         return None
 
 
-def _asked(request: Request, number: int) -> Asked:
-    messages = request.body.get("messages", [])
-    spoken = [message.get("role") for message in messages]
-    said = [_text(message.get("content")) for message in messages if message.get("role") == "user"]
+def _asked(request: Request, dialect: Dialect, number: int) -> Asked:
+    prompt, turn = dialect.said(request.body)
     return Asked(
         number=number,
-        prompt=said[-1] if said else "",
-        turn=spoken.count("assistant"),
+        prompt=prompt,
+        turn=turn,
         idempotency_key=request.headers.get("idempotency-key"),
         headers=request.headers,
         body=request.body,
@@ -178,71 +187,14 @@ def _asked(request: Request, number: int) -> Asked:
     )
 
 
-def _text(content: Any) -> str:
-    """A message's content is a string, or a list of parts."""
-    if isinstance(content, list):
-        return "".join(part.get("text", "") for part in content)
-    return content or ""
-
-
-def _error(status: int, message: str, retry_after: float | None = None) -> Response:
-    kind = "rate_limit_error" if status == 429 else "api_error"
+def _error(
+    status: int, message: str, retry_after: float | None = None, code: str | None = None
+) -> Response:
+    kinds = {401: "authentication_error", 429: "rate_limit_error"}
+    kind = kinds.get(status, "api_error" if status >= 500 else "invalid_request_error")
     headers = {} if retry_after is None else {"Retry-After": f"{retry_after:g}"}
-    return Response({"error": {"message": message, "type": kind}}, status, headers)
-
-
-def _completion(reply: Reply, asked: Asked) -> dict[str, Any]:
-    message = {"role": "assistant", **_spoken(reply)}
-    return {
-        **_frame(asked, "chat.completion"),
-        "choices": [{"index": 0, "message": message, "finish_reason": _finish(reply)}],
-        "usage": _usage(reply, asked),
-    }
-
-
-def _streamed(reply: Reply, asked: Asked) -> Response:
-    def chunk(delta: dict[str, Any], finish: str | None) -> str:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return json.dumps({**_frame(asked, "chat.completion.chunk"), "choices": [choice]})
-
-    spoken = _spoken(reply)
-    calls = [{"index": i, **call} for i, call in enumerate(spoken.pop("tool_calls", []))]
-    deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": word} for word in reply.text.splitlines(keepends=True)]
-    deltas += [{"tool_calls": [call]} for call in calls]
-    lines = [*(chunk(delta, None) for delta in deltas), chunk({}, _finish(reply)), "[DONE]"]
-    body = "".join(f"data: {line}\n\n" for line in lines)
-    return Response(body.encode(), headers={"Content-Type": "text/event-stream"})
-
-
-def _frame(asked: Asked, kind: str) -> dict[str, Any]:
-    model = asked.body.get("model", "scripted")
-    created = int(asked.at)
-    return {"id": f"chatcmpl-{asked.number}", "object": kind, "created": created, "model": model}
-
-
-def _spoken(reply: Reply) -> dict[str, Any]:
-    if not reply.tool_calls:
-        return {"content": reply.text}
-    calls = [
-        {
-            "id": f"call_{i}",
-            "type": "function",
-            "function": {"name": name, "arguments": json.dumps(dict(arguments))},
-        }
-        for i, (name, arguments) in enumerate(reply.tool_calls)
-    ]
-    return {"content": reply.text or None, "tool_calls": calls}
-
-
-def _finish(reply: Reply) -> str:
-    return "tool_calls" if reply.tool_calls else "stop"
-
-
-def _usage(reply: Reply, asked: Asked) -> dict[str, int]:
-    prompt, completion = len(asked.prompt.split()), len(reply.text.split())
-    total = prompt + completion
-    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
+    error = {"message": message, "type": kind, "code": code}
+    return Response({"type": "error", "error": error}, status, headers)
 
 
 def load_script(data: Any) -> Script:

@@ -1,0 +1,131 @@
+"""What adapters have in common: calls as steps, policies, and a look at a framework's hooks.
+
+An adapter finds the run by its context (`holdfast.current_run()`), so that the framework need not
+pass anything on. Outside of runs it does nothing at all.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import warnings
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import holdfast
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+AGENT_WORKFLOW = "__holdfast_workflow__"  # where an app looks for it
+OVERFLOW_CODES = ("context_length_exceeded", "string_above_max_length")
+OVERFLOW_WORDS = ("context length", "context window", "prompt is too long", "maximum context")
+
+
+class UntestedVersion(UserWarning):
+    """The framework is newer than what this adapter was tested with; its hooks are there."""
+
+
+def as_step(
+    name: str,
+    work: Callable[[], Awaitable[T]],
+    *,
+    shown: Any = None,
+    retry: holdfast.Retry | None = None,
+) -> Awaitable[T]:
+    """Awaits `work` as a step. Its result must be JSON-ready. `shown` is what the journal shows as
+    the step's input; on replay it must be the same again, so leave out what changes (ids, times).
+    """
+
+    async def call(shown: Any) -> Any:
+        return await work()
+
+    return holdfast.step(name=name, retry=retry)(call)(shown)
+
+
+def as_thread_step(
+    name: str, work: Callable[[], T], *, shown: Any = None, retry: holdfast.Retry | None = None
+) -> T:
+    """The same for code in a thread."""
+
+    def call(shown: Any) -> Any:
+        return work()
+
+    result: T = holdfast.step(name=name, retry=retry)(call)(shown)
+    return result
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What the options of `durable(...)` say about failing calls.
+
+    retry: for calls of the model; tools: for calls of tools, of all or by their names. None is the
+    engine's own policy.
+    """
+
+    retry: holdfast.Retry | None = None
+    tools: holdfast.Retry | Mapping[str, holdfast.Retry] | None = None
+
+    def __post_init__(self) -> None:
+        given = self.tools
+        if given is not None and not isinstance(given, holdfast.Retry):
+            for name, policy in given.items():
+                if not isinstance(name, str) or not isinstance(policy, holdfast.Retry):
+                    raise holdfast.BadArguments(
+                        f"tools={given!r}: a holdfast.Retry, or one for each tool's name"
+                    )
+
+    def for_tool(self, name: str) -> holdfast.Retry | None:
+        if self.tools is None or isinstance(self.tools, holdfast.Retry):
+            return self.tools
+        return self.tools.get(name)
+
+
+def is_overflow(error: BaseException) -> bool:
+    """Does the model say that it was given more than it can read?"""
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    codes = [getattr(error, "code", None), inner.get("code") if inner else None]
+    if any(code in OVERFLOW_CODES for code in codes):
+        return True
+    status = getattr(error, "status_code", None)
+    return status in (400, 413) and any(word in str(error).lower() for word in OVERFLOW_WORDS)
+
+
+def make_startable(agent: A, workflow: holdfast.Workflow[Any, Any]) -> A:
+    """Lets `app.start(agent, ...)` run the agent as a run of its own."""
+    object.__setattr__(agent, AGENT_WORKFLOW, workflow)
+    return agent
+
+
+def require_name(agent: object, name: object) -> str:
+    """An agent's own name: its runs and its keys are found by it, also by the next process."""
+    if isinstance(name, str) and name.strip():
+        return name
+    raise holdfast.BadArguments(
+        f"{agent!r} has no name, and its runs are found by it after a restart: give it one that "
+        "stays, where it is made or by durable(agent, name=...)"
+    )
+
+
+def require_hooks(distribution: str, tested: str, hooks: Mapping[str, object]) -> None:
+    """Refuses a framework without the hooks that its adapter needs (those that are None), and warns
+    of one that is newer than what was tested."""
+    version = importlib.metadata.version(distribution)
+    missing = sorted(name for name, hook in hooks.items() if hook is None)
+    if missing:
+        raise holdfast.Unsupported(
+            f"{distribution} {version} has no {', '.join(missing)}, which its adapter needs: use "
+            f"{distribution}=={tested}, or a newer Holdfast"
+        )
+    if _numbers(version) > _numbers(tested):
+        warnings.warn(
+            f"{distribution} {version} is newer than {tested}, with which Holdfast was tested; the "
+            "hooks that it needs are there",
+            UntestedVersion,
+            stacklevel=3,
+        )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split(".")[:3] if part.isdigit())
