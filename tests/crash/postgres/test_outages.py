@@ -147,7 +147,7 @@ async def is_cut_off_and_comes_back(
     beside = await app.start(late, "late")
     held = await observer.sees("two", pid=cut_off.pid)
     gate = await observer.sees("gate", pid=cut_off.pid)
-    peer = await near.add(lease=LEASE)
+    peer = await near.add()
     leave()
     again = await observer.sees("two", pid=peer.pid)
     # It has run out of its lease and asks for a step before which nothing is to be written.
