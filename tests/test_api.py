@@ -11,6 +11,7 @@ BadArguments
 BadSchedule
 BadValue
 BodySpins
+ContextOverflow
 DeadlineExceeded
 Decision
 Diverged

@@ -5,6 +5,7 @@
     │   ├── NotEncodable          a value cannot be written to the journal
     │   ├── NotDecodable          a recorded value does not fit the type it is read as
     │   ├── PayloadTooLarge
+    │   ├── ContextOverflow       a model was given more than it can read
     │   └── TooDeep               too many steps or calls within one another
     ├── Diverged                  the code asked for something else than the journal holds
     ├── BodySpins                 the workflow's body never comes to rest
@@ -67,6 +68,10 @@ class NotDecodable(Terminal):
 
 class PayloadTooLarge(Terminal):
     """A value is larger than a journal entry may be."""
+
+
+class ContextOverflow(Terminal):
+    """The model was given more than it can read; shorten what it is sent."""
 
 
 class TooDeep(Terminal, RecursionError):
