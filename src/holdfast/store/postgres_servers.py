@@ -144,7 +144,7 @@ async def _connect(url: str, pooled: bool, settings: dict[str, str]) -> Connecti
     except asyncio.CancelledError:
         # The driver would leave a half-made connection behind: it is made, and then ended.
         making.add_done_callback(_end)
-        giving_up = contextvars.Context().run(loop.call_later, 1, making.cancel)
+        giving_up = contextvars.Context().run(lambda: loop.call_later(1, making.cancel))
         await asyncio.wait({making})
         giving_up.cancel()
         raise
