@@ -1,0 +1,240 @@
+"""What of a run of Pydantic AI's agent is a step, and how it is replayed.
+
+`Durability` is bound to the agent anew for each of its runs. Pydantic AI hands it every request to
+a model, every call of a tool and every look at a server's tools as an operation; `Steps` makes a
+step of each. Around the model stands `Asked`, which relays streams, asks other models in turn and
+handles overflows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import functools
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.durable_exec import (
+    JSON_CODEC,
+    BaseDurabilityCapability,
+    DurabilityEngineSpec,
+    JournalCallableOperationBackend,
+    ModelRequestId,
+    ToolsetCallToolId,
+    conversation_id_from_run_id,
+)
+from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
+from pydantic_ai.models import Model
+from pydantic_ai.tools import DeferredToolResults, ToolDenied
+from pydantic_ai.toolsets import FunctionToolset
+from pydantic_ai.usage import RunUsage
+
+import holdfast
+from holdfast.adapters._shared import Policy, as_step, is_overflow
+
+_THREADS_MAX = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    policy: Policy
+    models: tuple[Model, ...]
+    on_overflow: Callable[[list[ModelMessage]], Any] | None
+    approvals: bool
+
+
+def _not_encodable(error: Exception) -> Exception:
+    return holdfast.NotEncodable(
+        f"a tool's result cannot be written to the journal: {error}; return text, numbers, lists, "
+        "dicts, dataclasses or models of pydantic"
+    )
+
+
+class Durability(BaseDurabilityCapability[Any]):
+    engine_spec = DurabilityEngineSpec(
+        engine_name="Holdfast",
+        durable_unit_noun="step",
+        durable_container_noun="run",
+        codec=JSON_CODEC,
+        serialization_failure=_not_encodable,
+        toolset_lifecycles={
+            "function": "enter-always",
+            "mcp": "enter-in-durable-unit",
+            "dynamic": "enter-never",
+        },
+    )
+
+    def __init__(self, name: str, options: Options) -> None:
+        super().__init__(name=name)
+        self._options = options
+        self._steps = Steps(agent_name=name, config=Retries(options.policy))
+
+    @property
+    def in_durable_context(self) -> bool:
+        return holdfast.current_run() is not None
+
+    def get_durable_operation_backend(self) -> Steps:
+        return self._steps
+
+    def get_default_run_id(self) -> str | None:
+        return str(holdfast.uuid4())
+
+    def get_default_conversation_id(self, run_id: str) -> str | None:
+        return conversation_id_from_run_id(run_id)
+
+    async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
+        # The framework's own threads are hidden from the event loop, and so from the run.
+        with AbstractAgent.using_thread_executor(_threads()):
+            return await handler()
+
+    # Tools
+
+    def _wrap_and_register_leaf(self, ts: Any) -> Any:
+        if isinstance(ts, FunctionToolset) and ts.id is None:
+            return self._wrap_leaf_toolset(ts)  # its calls are known by their own ids
+        return super()._wrap_and_register_leaf(ts)
+
+    def get_wrapper_toolset(self, toolset: Any) -> Any:
+        # Those that came with the run, too.
+        return toolset.visit_and_replace(self._wrap_and_register_leaf)
+
+    async def handle_deferred_tool_calls(
+        self, ctx: Any, *, requests: Any
+    ) -> DeferredToolResults | None:
+        if not self._options.approvals:
+            return None
+        approvals = {
+            call.tool_call_id: holdfast.approval(
+                f"{call.tool_name}:{call.tool_call_id}",
+                {"tool": call.tool_name, "args": call.args_as_dict()},
+            )
+            for call in requests.approvals
+        }
+        calls = {
+            call.tool_call_id: holdfast.promise(f"{call.tool_name}:{call.tool_call_id}")
+            for call in requests.calls
+        }
+        answers = await asyncio.gather(*approvals.values(), *calls.values())
+        decisions, results = answers[: len(approvals)], answers[len(approvals) :]
+        return DeferredToolResults(
+            approvals={
+                id: True if one.approved else ToolDenied(one.comment or ToolDenied.message)
+                for id, one in zip(approvals, decisions, strict=True)
+            },
+            calls=dict(zip(calls, results, strict=True)),
+        )
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="holdfast-pydantic-ai")
+
+
+class Retries:
+    """What the options say, as the framework asks for it."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+
+    def base(self, role: str, *, operation_id: object) -> holdfast.Retry | None:
+        if role == "model":
+            return self._policy.retry
+        return self._policy.tools if isinstance(self._policy.tools, holdfast.Retry) else None
+
+    def for_tool(
+        self, role: str, *, operation_id: object, tool: object, tool_name: str
+    ) -> holdfast.Retry | None:
+        return self._policy.for_tool(tool_name)
+
+
+class Steps(JournalCallableOperationBackend[Any]):
+    async def execute(
+        self,
+        *,
+        operation_id: Any,
+        name: str,
+        body: Callable[[], Awaitable[object]],
+        cache_key: tuple[Any, ...],
+        config: holdfast.Retry | None,
+    ) -> object:
+        agent = name.partition("__")[0]
+        match operation_id:
+            case ModelRequestId():
+                return await self._model(f"{agent}.model", body, cache_key[1], config)
+            case ToolsetCallToolId():
+                return await self._tool(agent, body, cache_key, config)
+        return await as_step(name, body, retry=config)
+
+    async def _model(
+        self,
+        name: str,
+        body: Callable[[], Awaitable[object]],
+        messages: list[ModelMessage],
+        retry: holdfast.Retry | None,
+    ) -> object:
+        async def work() -> object:
+            try:
+                return {"value": await body()}
+            except Exception as error:
+                if is_overflow(error):
+                    raise holdfast.ContextOverflow(str(error)) from error
+                raise
+
+        answer: Any = await as_step(name, work, shown=_shown(messages), retry=retry)
+        return answer["value"]
+
+    async def _tool(
+        self,
+        agent: str,
+        body: Callable[[], Awaitable[object]],
+        cache_key: tuple[Any, ...],
+        retry: holdfast.Retry | None,
+    ) -> object:
+        tool, _, ctx, _ = cache_key
+        shared: RunUsage = ctx.usage
+
+        async def work() -> Any:
+            # Its own, because those of tools beside it must not be counted as this one's.
+            ctx.usage = copy.deepcopy(shared)
+            before = copy.deepcopy(shared)
+            done = {"value": await body()}
+            used = ctx.usage - before
+            if used.has_values():
+                done["usage"] = JSON_CODEC.dump(RunUsage, used)
+            return done
+
+        approved = ":approved" if ctx.tool_call_approved else ""
+        name = f"{agent}.{tool}:{ctx.tool_call_id}{approved}"
+        try:
+            done = await as_step(name, work, shown=_asked_for(ctx), retry=retry)
+        finally:
+            ctx.usage = shared
+        if "usage" in done:
+            shared.incr(JSON_CODEC.load(RunUsage, done["usage"]))
+        return done["value"]
+
+
+def _shown(messages: list[ModelMessage]) -> Any:
+    """The messages without what is different when the run is replayed."""
+    shown = ModelMessagesTypeAdapter.dump_python(messages, mode="json")
+    for message in shown:
+        for name in ("timestamp", "run_id", "conversation_id", "instructions", "metadata"):
+            message.pop(name, None)
+        for part in message["parts"]:
+            part.pop("timestamp", None)
+            if part["part_kind"] == "system-prompt":
+                part.pop("content")  # made anew by the agent's functions
+    return shown
+
+
+def _asked_for(ctx: Any) -> Any:
+    """The arguments of a call, as the model wrote them."""
+    for message in reversed(ctx.messages):
+        if isinstance(message, ModelResponse):
+            for part in message.tool_calls:
+                if part.tool_call_id == ctx.tool_call_id:
+                    return part.args_as_dict()
+    return None
