@@ -176,10 +176,14 @@ async def test_a_superseded_worker_cannot_append_and_drops_the_run(tmp_path: Pat
         assert await result_of(first, run.id) == 2
 
 
+@pytest.mark.parametrize("how", ["renews", "claims"])
 async def test_a_worker_that_was_taken_for_dead_drops_its_runs_and_registers_anew(
-    tmp_path: Path,
+    tmp_path: Path, how: str
 ) -> None:
-    first = make_app(tmp_path, lease=timedelta(seconds=6))  # looked at every two seconds
+    # Looked at every two seconds; or never, so that it hears of it when it looks for work.
+    lease = timedelta(seconds=6) if how == "renews" else timedelta(hours=1)
+    concurrency = 1 if how == "renews" else 2
+    first = make_app(tmp_path, lease=lease, concurrency=concurrency)
     second = make_app(tmp_path)
     async with first, second:
         await first.start(three_steps)

@@ -264,12 +264,28 @@ class TestCutConnections:
     ) -> None:
         async with Peer(url, "w1") as alive:
             sessions = await seen.holders("w1")
-            await seen.cut(*sessions)
-            await until(alive.is_not_alive, "it has noticed")
-            await seen.held_by_others_than("w1", *sessions)
-            assert not await alive.is_alive(), "it holds its locks, but somebody may have reaped it"
-            assert await alive.heard()
-            assert await alive.is_alive()
+            async with seen.server.transaction():
+                # Who asks for it has to wait for us.
+                await seen.server.execute(f'SELECT 1 FROM "{seen.schema}".workers FOR UPDATE')
+                await seen.cut(*sessions)
+                await until(alive.is_not_alive, "it has noticed")
+                await seen.held_by_others_than("w1", *sessions)
+                assert not await alive.is_alive(), "it has its locks, but may have been reaped"
+            await until(alive.is_alive, "it was told by the server")
+
+    async def test_who_has_lost_one_starts_nothing_while_the_other_says_nothing(
+        self, seen: Locks, peer: Peer
+    ) -> None:
+        first, second = await seen.holders(peer.name)
+        os.kill(second, signal.SIGSTOP)  # as if it was gone, and nobody had told us yet
+        try:
+            async with seen.server.transaction():
+                await seen.server.execute(f'SELECT 1 FROM "{seen.schema}".workers FOR UPDATE')
+                await seen.cut(first)
+                await until(peer.is_not_alive, "both may be gone")
+        finally:
+            os.kill(second, signal.SIGCONT)
+        await until(peer.is_alive, "it was told by the server")
 
     async def test_who_was_reaped_meanwhile_learns_it_when_it_is_back(
         self, url: str, postgres: PostgresServer, peer: Peer, seen: Locks

@@ -339,7 +339,6 @@ class Keeper:
     def __init__(self, side: Side, worker: WorkerRow, schema: str) -> None:
         self._side = side
         self._worker = worker
-        self._renew = f'SELECT "{schema}".renew($1, $2)'
         self._hand_back = f'SELECT "{schema}".hand_back($1, $2)'
 
     def is_alive(self) -> bool:
@@ -347,7 +346,7 @@ class Keeper:
 
     def renew(self) -> bool:
         id, seconds = self._worker.id, self._worker.lease_seconds / 3
-        return self._side.renew(id, seconds, self._renew)
+        return self._side.renew(id, seconds)
 
     def hand_back(self, note: str) -> int:
         return int(self._side.fetchval(HOLD_SECONDS, self._hand_back, self._worker.id, note))

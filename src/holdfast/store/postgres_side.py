@@ -50,11 +50,13 @@ class Lifeline:
         which: int,
         on_notify: Callable[[str], None] | None,
         on_loss: Callable[[set[WorkerId]], None],
+        on_up: Callable[[], None],
     ) -> None:
         self._servers = servers
         self._address = address = servers.address
         self._on_notify = on_notify
         self._on_loss = on_loss
+        self._on_up = on_up
         self._key = f'"{address.schema}".liveness_key($1, {which})'
         self._connection: Connection | None = None
         self._using = asyncio.Lock()
@@ -93,6 +95,7 @@ class Lifeline:
             await connection.add_listener(channel, lambda *said: notify(said[-1]))
             notify(WORK)  # for what went by while nobody listened
         self._up.set()
+        self._on_up()
 
     async def _lock(self, connection: Connection, worker: WorkerId) -> None:
         cut = cut_after(connection, LOCK_SECONDS_MAX)
@@ -238,15 +241,17 @@ class Side:
         self._listening = False
         self._living = False
         self._watching = False
-        self._doubted: set[WorkerId] = set()  # who lost both lines, and may have been reaped
+        self._doubted: set[WorkerId] = set()  # who lost a line, and may have been reaped
+        self._asking: set[asyncio.Task[None]] = set()
+        self._renewal = f'SELECT "{servers.address.schema}".renew($1, $2)'
         self._thread = threading.Thread(target=self._main, name="holdfast-postgres", daemon=True)
         self._thread.start()
         self._ready.wait()
 
     def _main(self) -> None:
         asyncio.set_event_loop(self._loop)
-        self.first = Lifeline(self._servers, 1, None, self._lost)
-        self.second = Lifeline(self._servers, 2, self._on_notify, self._lost)
+        self.first = Lifeline(self._servers, 1, None, self._lost, self._ask)
+        self.second = Lifeline(self._servers, 2, self._on_notify, self._lost, self._ask)
         self.watch = Watch(self._servers)
         self._ready.set()
         try:
@@ -321,19 +326,34 @@ class Side:
         return held and worker not in self._doubted
 
     def _lost(self, held: set[WorkerId]) -> None:
-        self._doubted |= held - self.first.held - self.second.held
+        """A line is lost. Perhaps the other is, too, and we have not heard of it yet."""
+        self._doubted |= held
+        self._ask()
 
-    def renew(self, worker: WorkerId, seconds: float, sql: str) -> bool:
+    def _ask(self) -> None:
+        """Asks the server at once, so that one cut connection stops nobody for long."""
+        if self._doubted and self._line.is_up:
+            asking = self._loop.create_task(self._reassure())
+            self._asking.add(asking)
+            asking.add_done_callback(self._asking.discard)
+
+    async def _reassure(self) -> None:
+        try:
+            for worker in list(self._doubted):
+                await self._renew(worker, LOCK_SECONDS_MAX)
+        except StoreError as error:
+            log.debug("it is not known who was reaped: %s", error)
+
+    def renew(self, worker: WorkerId, seconds: float) -> bool:
         """Asks the server to renew a lease; says whether the worker is still on its list."""
+        return self.call(self._renew(worker, seconds), seconds + 1)
 
-        async def renewed() -> bool:
-            locked = worker in self.first.held and worker in self.second.held
-            if not await self._line.fetchval(seconds, sql, worker, locked):
-                return False
-            self._doubted.discard(worker)
-            return True
-
-        return self.call(renewed(), seconds + 1)
+    async def _renew(self, worker: WorkerId, seconds: float) -> bool:
+        locked = worker in self.first.held and worker in self.second.held
+        if not await self._line.fetchval(seconds, self._renewal, worker, locked):
+            return False
+        self._doubted.discard(worker)
+        return True
 
     @property
     def _line(self) -> Lifeline:
@@ -345,9 +365,11 @@ class Side:
 
     def close(self) -> None:
         async def stop() -> None:
-            for task in self._tasks:
+            self._doubted.clear()
+            tasks = [*self._tasks, *self._asking]
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
 
         try:
             self.call(stop(), CLOSE_SECONDS)

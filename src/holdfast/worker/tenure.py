@@ -47,15 +47,18 @@ class Tenure:
         since = time.monotonic()
         keeper = await worker.store.register(row)
         hang = options.hang.total_seconds()
-        self._lease = Lease(keeper, since, seconds, hang, self._lost, self._restored)
+        self._lease = Lease(keeper, since, seconds, hang, self.lost, self._restored)
         self._lease.start()
 
     def end(self) -> None:
         if self._lease is not None:
             self._lease.stop()
 
-    def _lost(self, why: str) -> None:
+    def lost(self, why: str) -> None:
+        """Its runs are others' by now, if they are not yet dropped and registered anew."""
         worker = self._worker
+        if self.beginning is not None and not self.beginning.done():
+            return
         log.error(
             "worker %s lost its lease (%s): it drops %d runs", worker.id, why, len(worker.runs)
         )

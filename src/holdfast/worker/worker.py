@@ -24,7 +24,7 @@ from holdfast.engine.host import Settings
 from holdfast.engine.loop import LoopHooks, hook, unhook
 from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import Workflow
-from holdfast.errors import StoreError
+from holdfast.errors import LeaseLost, StoreError
 from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
 from holdfast.types import HALTED, Entry, NewRun, RunId, RunKey, RunRow
 from holdfast.worker.limiters import StoreLimiters
@@ -299,13 +299,20 @@ class Worker:
         if not self._draining:
             await self._ticker.turn()
         while not self._draining and (room := self._room()) > 0 and self.lease_holds():
-            claimed = await self.store.claim(
-                self.id, self._names, self.clock.now(), min(room, CLAIM_MAX), alone=not self.runs
-            )
+            claimed = await self._claim(min(room, CLAIM_MAX))
             if not claimed:
                 break
             await self._open_runs(claimed)
         await self._ticker.arm()
+
+    async def _claim(self, limit: int) -> list[Claimed]:
+        claimer, now = self.id, self.clock.now()
+        try:
+            return await self.store.claim(claimer, self._names, now, limit, alone=not self.runs)
+        except LeaseLost:
+            if claimer == self.id:  # else that is known already
+                self._tenure.lost("it is not registered any more")
+            return []
 
     async def _open_runs(self, claimed: list[Claimed]) -> None:
         unopened = {c.row.key: c for c in claimed}
