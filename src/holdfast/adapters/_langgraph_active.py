@@ -1,0 +1,124 @@
+"""What a durable graph is doing at the moment, found by context in whatever its nodes call."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+
+import holdfast
+from holdfast.adapters._shared import Policy, as_step, as_thread_step
+
+OnOverflow = Callable[[list[Any]], Any]
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Settings:
+    policy: Policy = field(default_factory=Policy)
+    models: Sequence[BaseChatModel] = ()
+    on_overflow: OnOverflow | None = None
+    is_own_run: bool = False  # nothing else in the run asks people
+
+
+class Memory:
+    """What was called in a node that was interrupted: begun again, it finds these results.
+
+    LangGraph runs a node from its beginning when it gets an answer. What it had asked a model or a
+    tool until then is not asked again, as long as it asks the same.
+    """
+
+    def __init__(self) -> None:
+        self._done: dict[tuple[str, int], tuple[Any, Any]] = {}
+        self._asked: Counter[str] = Counter()
+
+    def begins_again(self) -> None:
+        self._asked.clear()
+
+    def place(self, name: str) -> tuple[str, int]:
+        self._asked[name] += 1
+        return name, self._asked[name]
+
+    def find(self, place: tuple[str, int], shown: Any) -> Any:
+        before, result = self._done.get(place, (_MISSING, None))
+        return result if before == shown else _MISSING
+
+    def keep(self, place: tuple[str, int], shown: Any, result: Any) -> None:
+        self._done[place] = (shown, result)
+
+
+@dataclass(frozen=True)
+class Active:
+    """A graph, and the node of it that is running, if any."""
+
+    settings: Settings
+    new_id: Callable[[], str]  # for checkpoints and messages; the same on every replay
+    memory: Memory | None = None
+    path: tuple[str, ...] = ()  # of the nodes around
+
+
+_active: contextvars.ContextVar[Active | None] = contextvars.ContextVar(
+    "holdfast.langgraph", default=None
+)
+
+
+def active() -> Active | None:
+    """None outside of durable graphs, and of runs."""
+    found = _active.get()
+    return found if found is not None and holdfast.current_run() is not None else None
+
+
+@contextlib.contextmanager
+def entered(found: Active | None) -> Iterator[None]:
+    token = _active.set(found)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def inside(found: Active, *path: str) -> contextlib.AbstractContextManager[None]:
+    """In a step that can be interrupted and begun again."""
+    return entered(replace(found, memory=Memory(), path=(*found.path, *path)))
+
+
+# Calls as steps
+
+
+async def call(
+    name: str,
+    work: Callable[[], Awaitable[Any]],
+    *,
+    shown: Any = None,
+    retry: holdfast.Retry | None = None,
+) -> Any:
+    found = active()
+    memory = found.memory if found else None
+    if memory is None:
+        return await as_step(name, work, shown=shown, retry=retry)
+    place = memory.place(name)
+    if (known := memory.find(place, shown)) is not _MISSING:
+        return known
+    result = await as_step(name, work, shown=shown, retry=retry)
+    memory.keep(place, shown, result)
+    return result
+
+
+def call_in_thread(
+    name: str, work: Callable[[], Any], *, shown: Any = None, retry: holdfast.Retry | None = None
+) -> Any:
+    found = active()
+    memory = found.memory if found else None
+    if memory is None:
+        return as_thread_step(name, work, shown=shown, retry=retry)
+    place = memory.place(name)
+    if (known := memory.find(place, shown)) is not _MISSING:
+        return known
+    result = as_thread_step(name, work, shown=shown, retry=retry)
+    memory.keep(place, shown, result)
+    return result

@@ -1,0 +1,317 @@
+"""Calls of chat models as steps.
+
+Every way to ask a model of LangChain ends in four methods: `_agenerate`, `_astream` and their sync
+twins. Inside a durable graph these are steps; all around them (callbacks, tokens, caches) stays
+LangChain's own. A stream is handed on while it comes, but for its last piece: that follows when the
+whole is durable. A stream that breaks when a part of it was handed on is not tried again. Sync
+streams come when they are complete.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import functools
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from typing import Any
+
+from langchain_core.language_models import BaseChatModel
+from langchain_core.outputs import ChatGenerationChunk, ChatResult
+
+import holdfast
+from holdfast.adapters import _langgraph_values as values
+from holdfast.adapters._langgraph_active import Settings, active, call, call_in_thread
+from holdfast.adapters._shared import is_overflow
+
+try:
+    from langchain_core.exceptions import ContextOverflowError as _TheirOverflow
+except ImportError:  # before 1.2
+    _TheirOverflow = Exception  # type: ignore[assignment, misc]
+
+ENTRIES = (
+    "_agenerate_with_cache",
+    "_generate_with_cache",
+    "astream",
+    "stream",
+    "_achat_model_stream_v3",
+    "_chat_model_stream_v3",
+)
+STEP = "llm"
+_OVERFLOWS_MAX = 3
+_MARK = "_holdfast_asks"
+
+
+class ContextOverflow(holdfast.ContextOverflow, _TheirOverflow):
+    """The model was given more than it can read; shorten what it is sent, or say how to by
+    durable(..., on_overflow=...)."""
+
+
+class StreamBroken(holdfast.Terminal):
+    """A streamed answer ended in its middle, when a part of it had been handed on."""
+
+
+def install() -> None:
+    for name in ENTRIES:
+        original = getattr(BaseChatModel, name)
+        if not hasattr(original, "__wrapped__"):
+            setattr(BaseChatModel, name, _entering(original))
+
+
+def _entering(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def entered(self: BaseChatModel, *args: Any, **kwargs: Any) -> Any:
+        found = active()
+        if found is None or _MARK in self.__dict__:
+            return original(self, *args, **kwargs)
+        return original(_asking(self, found.settings), *args, **kwargs)
+
+    return entered
+
+
+def _asking(model: BaseChatModel, settings: Settings) -> BaseChatModel:
+    """A copy whose calls are steps."""
+    asks = Asks(model, settings)
+    copied = copy.copy(model)
+    copied.__dict__.update(
+        {
+            _MARK: asks,
+            "_agenerate": asks.agenerate,
+            "_generate": asks.generate,
+            "_astream": asks.astream,
+            "_stream": asks.stream,
+        }
+    )
+    return copied
+
+
+class Asks:
+    """How one model is asked: first itself, then those that stand in for it."""
+
+    def __init__(self, model: BaseChatModel, settings: Settings) -> None:
+        self._models = [model, *settings.models]
+        self._settings = settings
+        self._retry = settings.policy.retry
+
+    # The four
+
+    async def agenerate(
+        self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        async def ask(model: BaseChatModel, given: list[Any], options: dict[str, Any]) -> Any:
+            manager = {"run_manager": run_manager} if _takes_manager(model._agenerate) else {}
+            return await model._agenerate(given, stop=stop, **manager, **options)
+
+        result: ChatResult = await self._ask(messages, kwargs, ask)
+        return result
+
+    async def astream(
+        self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        live = Live()
+
+        async def ask(model: BaseChatModel, given: list[Any], options: dict[str, Any]) -> Any:
+            return await live.relay(model._astream(given, stop=stop, **options))
+
+        calling = asyncio.ensure_future(self._ask(messages, kwargs, ask, live))
+        async with contextlib.aclosing(live.pieces(calling)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def generate(
+        self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> ChatResult:
+        def ask(model: BaseChatModel, given: list[Any], options: dict[str, Any]) -> Any:
+            manager = {"run_manager": run_manager} if _takes_manager(model._generate) else {}
+            return model._generate(given, stop=stop, **manager, **options)
+
+        result: ChatResult = self._ask_in_thread(messages, kwargs, ask)
+        return result
+
+    def stream(
+        self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any
+    ) -> Iterator[ChatGenerationChunk]:
+        def ask(model: BaseChatModel, given: list[Any], options: dict[str, Any]) -> Any:
+            return list(model._stream(given, stop=stop, **options))
+
+        yield from self._ask_in_thread(messages, kwargs, ask)
+
+    # One after the other
+
+    async def _ask(
+        self, messages: list[Any], kwargs: dict[str, Any], ask: Any, live: Live | None = None
+    ) -> Any:
+        for n, model in enumerate(self._models):
+            try:
+                return await self._ask_one(model, messages, kwargs, ask)
+            except (StreamBroken, holdfast.ContextOverflow):
+                raise
+            except Exception:
+                if n + 1 == len(self._models):
+                    raise
+
+    async def _ask_one(
+        self, model: BaseChatModel, messages: list[Any], kwargs: dict[str, Any], ask: Any
+    ) -> Any:
+        asked, options = quiet(model), self._options(model, kwargs)
+        for shortened in range(_OVERFLOWS_MAX + 1):
+            given = messages
+
+            async def work(given: list[Any] = given) -> Any:
+                with _overflows():
+                    return await ask(asked, given, options)
+
+            try:
+                question = _shown(model, given, options)
+                return await call(STEP, work, shown=question, retry=self._retry)
+            except holdfast.ContextOverflow:
+                if self._settings.on_overflow is None or shortened == _OVERFLOWS_MAX:
+                    raise
+                messages = self._settings.on_overflow(given)
+                if inspect.isawaitable(messages):
+                    messages = await messages
+
+    def _ask_in_thread(self, messages: list[Any], kwargs: dict[str, Any], ask: Any) -> Any:
+        for n, model in enumerate(self._models):
+            try:
+                return self._ask_one_in_thread(model, messages, kwargs, ask)
+            except holdfast.ContextOverflow:
+                raise
+            except Exception:
+                if n + 1 == len(self._models):
+                    raise
+
+    def _ask_one_in_thread(
+        self, model: BaseChatModel, messages: list[Any], kwargs: dict[str, Any], ask: Any
+    ) -> Any:
+        asked, options = quiet(model), self._options(model, kwargs)
+        for shortened in range(_OVERFLOWS_MAX + 1):
+            given = messages
+
+            def work(given: list[Any] = given) -> Any:
+                with _overflows():
+                    return ask(asked, given, options)
+
+            try:
+                question = _shown(model, given, options)
+                return call_in_thread(STEP, work, shown=question, retry=self._retry)
+            except holdfast.ContextOverflow:
+                if self._settings.on_overflow is None or shortened == _OVERFLOWS_MAX:
+                    raise
+                messages = self._settings.on_overflow(given)
+
+    def _options(self, model: BaseChatModel, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """What was bound to the first model, as another one takes it."""
+        if type(model) is type(self._models[0]) or "tools" not in kwargs:
+            return kwargs
+        bound: Any = model.bind_tools(kwargs["tools"])
+        return {**{k: v for k, v in kwargs.items() if k not in ("tools", "tool_choice")},
+                **bound.kwargs}  # fmt: skip
+
+
+class Live:
+    """What one streamed call hands on to its reader, live or from the journal."""
+
+    def __init__(self) -> None:
+        self._pieces: asyncio.Queue[ChatGenerationChunk] = asyncio.Queue()
+        self._handed_on = 0
+        self._cut = False
+
+    async def relay(self, stream: AsyncIterator[ChatGenerationChunk]) -> list[ChatGenerationChunk]:
+        """In the step."""
+        pieces: list[ChatGenerationChunk] = []
+        try:
+            async for piece in stream:
+                if pieces:
+                    self._handed_on += 1
+                    # A copy: the reader writes ids and metadata into what it gets.
+                    self._pieces.put_nowait(copy.deepcopy(pieces[-1]))
+                pieces.append(piece)
+                if self._cut:
+                    break
+        except Exception as error:
+            if not self._handed_on:
+                raise
+            raise StreamBroken(f"the stream broke: {type(error).__name__}: {error}") from error
+        return pieces
+
+    async def pieces(
+        self, calling: asyncio.Task[list[ChatGenerationChunk]]
+    ) -> AsyncGenerator[ChatGenerationChunk, None]:
+        """For the reader."""
+        sent = 0
+        try:
+            while not calling.done() or not self._pieces.empty():
+                getting = asyncio.ensure_future(self._pieces.get())
+                await asyncio.wait({getting, calling}, return_when=asyncio.FIRST_COMPLETED)
+                if not getting.done():
+                    getting.cancel()
+                    break
+                sent += 1
+                yield getting.result()
+            for piece in (await calling)[sent:]:
+                yield copy.deepcopy(piece)
+        finally:
+            if not calling.done():
+                # The reader has had enough: what came until now is the answer.
+                self._cut = True
+                await asyncio.wait({calling})
+
+
+@contextlib.contextmanager
+def _overflows() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        theirs = _TheirOverflow is not Exception and isinstance(error, _TheirOverflow)
+        if theirs or is_overflow(error):
+            raise ContextOverflow(str(error)) from error
+        raise
+
+
+def _shown(model: BaseChatModel, messages: list[Any], options: dict[str, Any]) -> dict[str, Any]:
+    name = getattr(model, "model_name", None) or getattr(model, "model", None)
+    tools = [_tool_name(tool) for tool in options.get("tools") or ()]
+    return {
+        "model": name if isinstance(name, str) else type(model).__name__,
+        "messages": values.shown(messages),
+        **({"tools": tools} if tools else {}),
+    }
+
+
+def _tool_name(tool: Any) -> str:
+    if not isinstance(tool, dict):
+        return str(getattr(tool, "name", type(tool).__name__))
+    return str(tool.get("function", tool).get("name") or tool.get("type"))
+
+
+@functools.lru_cache(256)
+def _takes_manager_of(function: Any) -> bool:
+    return "run_manager" in inspect.signature(function).parameters
+
+
+def _takes_manager(method: Any) -> bool:
+    return _takes_manager_of(method.__func__)
+
+
+def quiet(model: BaseChatModel) -> BaseChatModel:
+    """OpenAI's clients try again by themselves: here the step does, and the journal knows of it."""
+    found: Any = model
+    root, asynchronous = (found.__dict__.get(f"root_{kind}") for kind in ("client", "async_client"))
+    if not hasattr(root, "with_options") or not hasattr(asynchronous, "with_options"):
+        return model
+    copied: Any = copy.copy(found)
+    fields = copied.__dict__
+    fields["root_client"], fields["root_async_client"] = _once(root), _once(asynchronous)
+    fields["client"] = fields["root_client"].chat.completions
+    fields["async_client"] = fields["root_async_client"].chat.completions
+    asked: BaseChatModel = copied
+    return asked
+
+
+def _once(client: Any) -> Any:
+    known = client.__dict__.get("_holdfast_once")
+    if known is None:
+        known = client.__dict__["_holdfast_once"] = client.with_options(max_retries=0)
+    return known

@@ -1,0 +1,168 @@
+"""Nodes of a graph as steps.
+
+What a node returned is recorded, and on replay its writers and edges run again on that. What it
+streamed is recorded with it, and on replay streamed again, as it was.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from langchain_core.messages import BaseMessage
+from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.errors import ParentCommand
+from langgraph.pregel import Pregel
+from langgraph.pregel._messages import StreamMessagesHandler
+from langgraph.pregel._read import DEFAULT_BOUND, PregelNode
+from langgraph.pregel.protocol import StreamProtocol
+
+import holdfast
+from holdfast.adapters import _langgraph_values as values
+from holdfast.adapters._langgraph_active import Active, active, inside
+from holdfast.adapters._langgraph_interrupts import answered
+from holdfast.adapters._shared import as_step
+
+_CONF = "configurable"
+_STREAM, _RUNTIME, _NS = "__pregel_stream", "__pregel_runtime", "checkpoint_ns"
+_ONCE = holdfast.Retry(attempts=1)
+
+
+def durable_nodes(nodes: dict[str, PregelNode], reduced: frozenset[str]) -> dict[str, PregelNode]:
+    return {
+        name: node.copy({"bound": DurableNode(name, node, reduced)})
+        if is_step(name, node)
+        else node
+        for name, node in nodes.items()
+    }
+
+
+def is_step(name: str, node: PregelNode) -> bool:
+    """A graph as a node is none: its own nodes are."""
+    bound = node.bound
+    is_ours = isinstance(bound, DurableNode | Pregel) or bound is DEFAULT_BOUND
+    return not name.startswith("__") and not is_ours
+
+
+class DurableNode(Runnable[Any, Any]):
+    def __init__(self, name: str, node: PregelNode, reduced: frozenset[str]) -> None:
+        self.name = self._name = name
+        self.bound = node.bound
+        self._reduced = reduced
+        # Who has told LangGraph when to try a node again is taken at their word.
+        self._retry = _ONCE if node.retry_policy else None
+
+    def invoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        return self.bound.invoke(input, config, **kwargs)
+
+    async def ainvoke(self, input: Any, config: RunnableConfig | None = None, **kwargs: Any) -> Any:
+        found = active()
+        if found is None or config is None:
+            return await self.bound.ainvoke(input, config, **kwargs)
+        streamed = Streamed(config)
+        ran = False
+
+        async def once(given: Any) -> Any:
+            return await self.bound.ainvoke(input, given, **kwargs)
+
+        async def work() -> Any:
+            nonlocal ran
+            with inside(found, self._name):
+                try:
+                    output = await answered(
+                        _place(found, self._name, config), streamed.config, once
+                    )
+                    output = values.with_ids(output, values.random_id, self._reduced)
+                    done = {"returned": output}
+                except ParentCommand as command:
+                    done = {"for_parent": command.args[0]}
+            ran = True
+            return {**done, "streamed": streamed.items} if streamed.items else done
+
+        retry = self._retry or found.settings.policy.retry
+        done = await as_step(self._name, work, retry=_ONCE if self._retry else retry)
+        if not ran:
+            streamed.again(done.get("streamed", ()))
+        if "for_parent" in done:
+            raise ParentCommand(done["for_parent"])
+        return done["returned"]
+
+
+def _place(found: Active, name: str, config: Any) -> str:
+    step = config.get("metadata", {}).get("langgraph_step", 0)
+    return f"{'/'.join((*found.path, name))}:{step}"
+
+
+class Streamed:
+    """What a node emits while it runs: tokens, its own events, those of graphs inside it."""
+
+    def __init__(self, config: Any) -> None:
+        self.items: list[list[Any]] = []
+        self._place: str = config.get(_CONF, {}).get(_NS, "").rpartition("|")[2]
+        self._meta = dict(config.get("metadata") or {})
+        self._handlers: list[StreamMessagesHandler] = []
+        conf = dict(config.get(_CONF, {}))
+        self._runtime: Any = conf.get(_RUNTIME)
+        self._stream: Any = conf.get(_STREAM)
+        if self._runtime is not None:
+            conf[_RUNTIME] = self._runtime.override(stream_writer=self._write)
+        if self._stream is not None:
+            conf[_STREAM] = StreamProtocol(self._pass_on, self._stream.modes)
+        callbacks: Any = config.get("callbacks")
+        if hasattr(callbacks, "inheritable_handlers"):
+            callbacks = callbacks.copy()
+            callbacks.handlers = [self._heard(one) for one in callbacks.handlers]
+            callbacks.inheritable_handlers = [
+                self._heard(one) for one in callbacks.inheritable_handlers
+            ]
+        self.config: Any = {**config, _CONF: conf, "callbacks": callbacks}
+
+    def again(self, items: Any) -> None:
+        for kind, *parts in items:
+            if kind == "own":
+                self._runtime.stream_writer(parts[0])
+            elif kind == "inner" and self._stream is not None:
+                ns, mode, payload = parts
+                self._stream.__call__((self._here(ns), mode, payload))
+            elif kind == "message":
+                ns, message, meta = parts
+                for handler in self._handlers:
+                    handler.seen.add(message.id)
+                    handler.stream((self._here(ns), "messages", (message, {**meta, **self._meta})))
+
+    def _write(self, event: Any) -> None:
+        self.items.append(["own", event])
+        self._runtime.stream_writer(event)
+
+    def _pass_on(self, chunk: Any) -> None:
+        self.items.append(["inner", list(chunk[0]), *chunk[1:]])
+        self._stream.__call__(chunk)
+
+    def _heard(self, handler: Any) -> Any:
+        if not isinstance(handler, StreamMessagesHandler):
+            return handler
+        ours = copy.copy(handler)
+        if handler not in self._handlers:
+            self._handlers.append(handler)
+
+        def stream(chunk: Any) -> None:
+            self._keep_message(chunk)
+            handler.stream(chunk)
+
+        ours.stream = stream
+        return ours
+
+    def _keep_message(self, chunk: Any) -> None:
+        ns, _, (message, meta) = chunk
+        if isinstance(message, BaseMessage):
+            plain = {k: v for k, v in meta.items() if k not in self._meta and _is_plain(v)}
+            self.items.append(["message", list(ns), message.model_copy(deep=True), plain])
+
+    def _here(self, ns: list[str]) -> tuple[str, ...]:
+        """The names of tasks are new in each process."""
+        name = self._place.partition(":")[0]
+        return tuple(self._place if part.partition(":")[0] == name else part for part in ns)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool)
