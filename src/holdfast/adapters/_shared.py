@@ -6,9 +6,11 @@ pass anything on. Outside of runs it does nothing at all.
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import importlib.metadata
 import warnings
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -32,14 +34,16 @@ def as_step(
     *,
     shown: Any = None,
     retry: holdfast.Retry | None = None,
+    returns: Any = Any,
 ) -> Awaitable[T]:
-    """Awaits `work` as a step. Its result must be JSON-ready. `shown` is what the journal shows as
-    the step's input; on replay it must be the same again, so leave out what changes (ids, times).
-    """
+    """Awaits `work` as a step. Its result must be JSON-ready, or of a type that `returns` leads to.
+    `shown` is what the journal shows as the step's input; on replay it must be the same again, so
+    leave out what changes (ids, times)."""
 
     async def call(shown: Any) -> Any:
         return await work()
 
+    call.__annotations__["return"] = returns
     return holdfast.step(name=name, retry=retry)(call)(shown)
 
 
@@ -53,6 +57,41 @@ def as_thread_step(
 
     result: T = holdfast.step(name=name, retry=retry)(call)(shown)
     return result
+
+
+class Place:
+    """A place in a run, to which calls belong that are made elsewhere in it.
+
+    Frameworks make tasks of their own, and a call's key would name them: it would change with the
+    framework's next version. Calls that are made under a place are named as if made there.
+    """
+
+    def __init__(self) -> None:
+        self._context = contextvars.copy_context()
+        self._step = _step_here()
+
+    @property
+    def is_near(self) -> bool:
+        """Not so in a step that has begun since: its calls are its own."""
+        return self._step == _step_here()
+
+    def claim(self, make: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Makes a durable call; it can be awaited anywhere."""
+        return self._context.run(make)
+
+    def branch(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task for something that happens beside others; what it calls is named under it."""
+        work.__qualname__ = name  # type: ignore[attr-defined]
+        inside = contextvars.copy_context()
+        loop = asyncio.get_running_loop()
+        return self._context.run(lambda: loop.create_task(work, context=inside))
+
+
+def _step_here() -> str:
+    try:
+        return holdfast.idempotency_key()
+    except holdfast.NotInRun:
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,262 @@
+"""A model's calls as steps, streamed and not.
+
+A call is keyed by a counter in its scope; what the model is given is the step's input, without the
+instructions, which may hold the date and may be improved while runs are under way. What is handed
+to the SDK is always what the journal holds, so that a run goes on the same with a replayed answer.
+
+A stream is handed on while it comes, but for its end: the SDK acts on that, so it follows when the
+whole is durable. A stream that breaks when a part of it was handed on is not tried again: its
+reader cannot take back what it has read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+from agents import Model, ModelProvider, ModelResponse, ModelSettings
+
+import holdfast
+from holdfast.adapters._shared import as_step, is_overflow
+from holdfast.adapters.openai_agents import hooks, wire
+from holdfast.adapters.openai_agents.options import Items, Options, active, place
+
+OVERFLOWS_MAX = 3
+"""How often one call is made shorter."""
+
+# An answer that has only begun can still be begun again.
+_PRELUDE = ("response.created", "response.in_progress", "response.queued")
+_END = ("response.completed", "response.incomplete", "response.failed", "response.error", "error")
+
+
+@dataclasses.dataclass(frozen=True)
+class Asking:
+    """The arguments of one call of a model."""
+
+    instructions: str | None
+    input: Items
+    settings: ModelSettings
+    rest: tuple[Any, ...]
+    named: dict[str, Any]
+
+    def shown(self, model: Model) -> Any:
+        return {"model": _name(model), "input": wire.plain(self.input)}
+
+    def within_step(self) -> tuple[Any, ...]:
+        headers = dict(self.settings.extra_headers or {})
+        headers.setdefault("Idempotency-Key", holdfast.idempotency_key())
+        settings = dataclasses.replace(self.settings, extra_headers=headers)
+        return (self.instructions, self.input, settings, *self.rest)
+
+
+class DurableModel(Model):
+    """Outside of runs it is the model that it was."""
+
+    def __init__(self, inner: Model, options: Options) -> None:
+        self._inner, self._options = inner, options
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_inner"], name)
+
+    async def get_response(
+        self,
+        system_instructions: str | None,
+        input: Items,
+        model_settings: ModelSettings,
+        *rest: Any,
+        **named: Any,
+    ) -> ModelResponse:
+        if holdfast.current_run() is None:
+            return await self._inner.get_response(
+                system_instructions, input, model_settings, *rest, **named
+            )
+        asking = Asking(system_instructions, input, model_settings, rest, named)
+
+        async def ask(model: Model, asking: Asking) -> Any:
+            return await self._step(model, asking, lambda: _whole(model, asking))
+
+        return wire.response_from(await self._answer(asking, ask))
+
+    async def stream_response(
+        self,
+        system_instructions: str | None,
+        input: Items,
+        model_settings: ModelSettings,
+        *rest: Any,
+        **named: Any,
+    ) -> AsyncIterator[Any]:
+        if holdfast.current_run() is None:
+            inner = self._inner.stream_response(
+                system_instructions, input, model_settings, *rest, **named
+            )
+            async for event in inner:
+                yield event
+            return
+        asking = Asking(system_instructions, input, model_settings, rest, named)
+        live = _Live()
+
+        async def ask(model: Model, asking: Asking) -> Any:
+            return await self._step(model, asking, lambda: live.relay(model, asking))
+
+        async def answer() -> Any:
+            return await self._answer(asking, ask, may_turn=lambda: not live.handed_on)
+
+        call = asyncio.ensure_future(answer())
+        try:
+            async for event in live.events(call):
+                yield event
+        finally:
+            if not call.done():  # the reader has left
+                call.cancel()
+                await asyncio.wait({call})
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+    async def _cleanup_on_run_end(self, owner: object) -> None:
+        await self._inner._cleanup_on_run_end(owner)
+
+    def get_retry_advice(self, request: Any) -> Any:
+        return self._inner.get_retry_advice(request)
+
+    # Steps
+
+    async def _answer(
+        self,
+        asking: Asking,
+        ask: Callable[[Model, Asking], Awaitable[Any]],
+        may_turn: Callable[[], bool] = lambda: True,
+    ) -> Any:
+        """Asks one model after the other, each as often as its policy says."""
+        models = [self._inner, *map(_found, self._options.models)]
+        for model in models[:-1]:
+            try:
+                return await self._fitted(model, asking, ask)
+            except Exception as error:
+                turns = not isinstance(error, holdfast.HoldfastError)
+                turns = turns or isinstance(error, holdfast.Terminal | holdfast.StepFailed)
+                if not turns or not may_turn():
+                    raise
+        return await self._fitted(models[-1], asking, ask)
+
+    async def _fitted(
+        self, model: Model, asking: Asking, ask: Callable[[Model, Asking], Awaitable[Any]]
+    ) -> Any:
+        for _ in range(OVERFLOWS_MAX):
+            try:
+                return await ask(model, asking)
+            except holdfast.ContextOverflow as overflow:
+                if self._options.on_overflow is None:
+                    raise
+                shorter = self._options.on_overflow(overflow, asking.input)
+                if inspect.isawaitable(shorter):
+                    shorter = await shorter
+                if shorter is None:
+                    raise
+                asking = dataclasses.replace(asking, input=shorter)
+        return await ask(model, asking)
+
+    async def _step(self, model: Model, asking: Asking, work: Callable[[], Awaitable[Any]]) -> Any:
+        async def call() -> Any:
+            try:
+                # The step tries again; the client need not.
+                with hooks.provider_managed_retries_disabled(True):
+                    return await work()
+            except Exception as error:
+                if not is_overflow(error):
+                    raise
+                raise holdfast.ContextOverflow(f"{_name(model)}: {error}") from error
+
+        shown, retry = asking.shown(model), self._options.policy.retry
+        return await place().claim(lambda: as_step("model", call, shown=shown, retry=retry))
+
+
+async def _whole(model: Model, asking: Asking) -> Any:
+    return wire.response(await model.get_response(*asking.within_step(), **asking.named))
+
+
+class _Live:
+    """What one streamed call hands on to its reader, live or from the journal."""
+
+    def __init__(self) -> None:
+        self.handed_on = 0
+        self._queue: collections.deque[Any] = collections.deque()
+        self._news = asyncio.Event()
+
+    async def relay(self, model: Model, asking: Asking) -> Any:
+        """In the step: reads the stream to its end."""
+        recorded: list[Any] = []
+        held: list[Any] = []
+        ended = False
+        try:
+            async for event in model.stream_response(*asking.within_step(), **asking.named):
+                kind = getattr(event, "type", "")
+                recorded.append(wire.event(event))
+                ended = ended or kind in _END
+                if ended:
+                    continue
+                if kind in _PRELUDE and not self.handed_on:
+                    held.append(event)
+                else:
+                    self._hand_on(*held, event)
+                    held.clear()
+        except Exception as error:
+            if not self.handed_on:
+                raise
+            raise holdfast.Terminal(
+                f"the stream of {_name(model)} broke in its middle: {type(error).__name__}: {error}"
+            ) from error
+        return recorded
+
+    def _hand_on(self, *events: Any) -> None:
+        self._queue.extend(events)
+        self.handed_on += len(events)
+        self._news.set()
+
+    async def events(self, call: asyncio.Future[Any]) -> AsyncIterator[Any]:
+        call.add_done_callback(lambda _: self._news.set())
+        sent = 0
+        while not call.done() or self._queue:
+            while self._queue:
+                sent += 1
+                yield self._queue.popleft()
+            if not call.done():
+                self._news.clear()
+                await self._news.wait()
+        for recorded in (await call)[sent:]:
+            yield wire.event_from(recorded)
+
+
+class DurableProvider(ModelProvider):
+    """Finds models by name, as the provider that it stands for does."""
+
+    def __init__(self, inner: ModelProvider, options: Options) -> None:
+        self._inner, self._options = inner, options
+
+    def get_model(self, model_name: str | None) -> Model:
+        return as_durable(self._inner.get_model(model_name), self._options)
+
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
+
+def as_durable(model: Model, options: Options) -> Model:
+    return model if isinstance(model, DurableModel) else DurableModel(model, options)
+
+
+def _found(model: str | Model) -> Model:
+    """One of the models to turn to; a name means what it means to the run's own provider."""
+    if not isinstance(model, str):
+        return model
+    now = active.get()
+    assert now is not None, "only the runner asks a durable model in a run"
+    return now.provider.get_model(model)
+
+
+def _name(model: Model) -> str:
+    name = getattr(model, "model", None)
+    return name if isinstance(name, str) else type(model).__name__

@@ -1,0 +1,169 @@
+"""The runner of durable agents. It prepares a run and lets the SDK's own runner do it.
+
+Approvals: where the SDK would stop and give its caller the calls to be approved, a run waits for
+one `holdfast.approval` each, and goes on. Their names are made of the tool's name and the model's
+id for the call. A rejection's comment is what the model is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from agents import Agent, Model, RunConfig, RunResult, RunResultStreaming, RunState
+
+import holdfast
+from holdfast.adapters._shared import Place
+from holdfast.adapters.openai_agents import hooks
+from holdfast.adapters.openai_agents.copies import durable_copy
+from holdfast.adapters.openai_agents.model import DurableProvider, as_durable
+from holdfast.adapters.openai_agents.options import Active, Options, active, options_of
+
+NAMES_MAX = 1000
+"""How often one run may ask for approval under the same id of a call."""
+
+_KEPT_ON_RESUME = ("run_config", "hooks", "session", "error_handlers")
+
+
+def install() -> None:
+    """Makes the runner the SDK's default one, in front of whichever is."""
+    before = hooks.get_default_agent_runner()
+    if not isinstance(before, DurableRunner):
+        hooks.set_default_agent_runner(DurableRunner(before))
+
+
+class DurableRunner(hooks.AgentRunner):
+    """Outside of runs, and for agents that nobody made durable, the runner before it."""
+
+    def __init__(self, before: Any) -> None:
+        self._before = before
+
+    async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
+        known = options_of(starting_agent)
+        if known is None:
+            return await self._before.run(starting_agent, input, **options)
+        agent = durable_copy(starting_agent, known)
+        with _prepared(known, options) as given:
+            result = await self._before.run(agent, input, **given)
+            while result.interruptions:
+                state = result.to_state()
+                await _decide(state, result.interruptions)
+                result = await self._before.run(agent, state, **_resumed(given))
+        return result
+
+    def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
+        if options_of(starting_agent) is None:
+            return self._before.run_sync(starting_agent, input, **options)
+        if asyncio._get_running_loop() is not None:
+            raise holdfast.NotInRun(
+                "Runner.run_sync blocks the event loop that its run needs: use `await Runner.run` "
+                "in async workflows, and run_sync in `def` workflows and threads"
+            )
+        run = self.run(starting_agent, input, **options)
+        result: RunResult = holdfast.race(run=run).result()[1]
+        return result
+
+    def run_streamed(
+        self, starting_agent: Agent[Any], input: Any, **options: Any
+    ) -> RunResultStreaming:
+        known = options_of(starting_agent)
+        if known is None:
+            return self._before.run_streamed(starting_agent, input, **options)
+        agent = durable_copy(starting_agent, known)
+
+        def begin(input: Any, options: dict[str, Any]) -> RunResultStreaming:
+            with _prepared(known, options) as given:
+                return self._before.run_streamed(agent, input, **given)
+
+        result = begin(input, options)
+        result.__class__ = DurableStream
+        result.__dict__["_holdfast_resume"] = lambda state: begin(state, _resumed(options))
+        return result
+
+
+class DurableStream(RunResultStreaming):
+    """A streamed run that goes on when its calls were approved or rejected."""
+
+    async def stream_events(self) -> AsyncIterator[Any]:
+        resume = self.__dict__["_holdfast_resume"]
+        async with contextlib.aclosing(super().stream_events()) as events:  # type: ignore[type-var]
+            async for event in events:
+                yield event
+        while self.interruptions:
+            state = self.to_state()
+            await _decide(state, self.interruptions)
+            rest = resume(state)
+            try:
+                async with contextlib.aclosing(rest.stream_events()) as events:
+                    async for event in events:
+                        yield event
+            finally:
+                # What the caller holds is the whole: its output, items and usage.
+                self.__dict__.update(rest.__dict__)
+
+
+@contextlib.contextmanager
+def _prepared(options: Options, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    config = given.get("run_config")
+    config = RunConfig() if config is None else hooks.coerce_run_config(config)
+    provider = config.model_provider
+    if isinstance(provider, DurableProvider):  # of the agent around this one
+        provider = provider._inner
+    prepared = dataclasses.replace(
+        config,
+        model=as_durable(config.model, options)
+        if isinstance(config.model, Model)
+        else config.model,
+        model_provider=DurableProvider(provider, options),
+    )
+    token = active.set(Active(options, provider, Place()))
+    try:
+        yield {**given, "run_config": prepared}
+    finally:
+        active.reset(token)
+
+
+def _resumed(given: dict[str, Any]) -> dict[str, Any]:
+    """The state knows the rest."""
+    return {name: given[name] for name in _KEPT_ON_RESUME if name in given}
+
+
+# Approvals
+
+
+async def _decide(state: RunState[Any], pending: list[Any]) -> None:
+    # All are asked for before the first is awaited, so that they can be answered in any order.
+    asked = [(item, _approval(item)) for item in pending]
+    for item, approval in asked:
+        decision: holdfast.Decision = await approval
+        if decision.approved:
+            state.approve(item)
+        else:
+            state.reject(item, rejection_message=decision.comment)
+
+
+def _approval(item: Any) -> Any:
+    call_id = item.call_id or "call"
+    prompt = {
+        "agent": item.agent.name,
+        "tool": item.tool_name,
+        "arguments": _arguments(item.arguments),
+    }
+    name = f"{item.tool_name}:{call_id}"
+    for n in range(2, NAMES_MAX):
+        try:
+            return holdfast.approval(name, prompt)
+        except holdfast.PromiseReused:  # some models count their calls anew in each conversation
+            name = f"{item.tool_name}:{call_id}:{n}"
+    raise holdfast.PromiseReused(f"{NAMES_MAX} calls of one run have the id {call_id!r}")
+
+
+def _arguments(given: Any) -> Any:
+    try:
+        return json.loads(given)
+    except (TypeError, ValueError):
+        return given if isinstance(given, str) else None
