@@ -60,6 +60,8 @@ async def _run(case: Any, task: dict[str, Any]) -> dict[str, Any]:
     async with holdfast.Holdfast(store, workflows=[workflow]) as app:
         run = await app.with_options(id=task["run"]).start(workflow, *args)
         for promise, answer in task["answers"].items():
+            if isinstance(answer, dict) and "approved" in answer:
+                answer = holdfast.Decision(**answer)
             try:
                 await run.resolve(promise, answer)
             except holdfast.AlreadyResolved:

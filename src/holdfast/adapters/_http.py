@@ -298,7 +298,7 @@ def durable_client(client: C, retry: holdfast.Retry | None = None) -> C:
     http._transport = wrap(inner._transport)
     http._mounts = {where: wrap(via) if via else None for where, via in inner._mounts.items()}
     copied = found.copy(http_client=http)
-    copied.__class__ = _without_retries_in_runs(type(found))
+    copied.__class__ = without_retries_in_runs(type(found))
     _settle(copied)
     # It closes what both use when nobody has it any more.
     copied.__dict__["_holdfast_original"] = client
@@ -319,7 +319,7 @@ def _httpx_of(client: object) -> Any:
 
 
 @functools.cache
-def _without_retries_in_runs(kind: type[Any]) -> type[Any]:
+def without_retries_in_runs(kind: type[Any]) -> type[Any]:
     def get(self: Any) -> int:
         return 0 if holdfast.current_run() is not None else self.__dict__["max_retries"]
 

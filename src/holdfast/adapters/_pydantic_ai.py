@@ -14,6 +14,7 @@ import functools
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from pydantic_ai.agent import AbstractAgent
@@ -26,13 +27,23 @@ from pydantic_ai.durable_exec import (
     ToolsetCallToolId,
     conversation_id_from_run_id,
 )
+from pydantic_ai.exceptions import UserError
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter, ModelResponse
 from pydantic_ai.models import Model
+from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.tools import DeferredToolResults, ToolDenied
 from pydantic_ai.toolsets import FunctionToolset
 from pydantic_ai.usage import RunUsage
 
 import holdfast
+from holdfast.adapters._pydantic_ai_model import (
+    Another,
+    Asked,
+    OnOverflow,
+    instead,
+    leave_retries_to_the_step,
+    relays,
+)
 from holdfast.adapters._shared import Policy, as_step, is_overflow
 
 _THREADS_MAX = 64
@@ -42,7 +53,7 @@ _THREADS_MAX = 64
 class Options:
     policy: Policy
     models: tuple[Model, ...]
-    on_overflow: Callable[[list[ModelMessage]], Any] | None
+    on_overflow: OnOverflow | None
     approvals: bool
 
 
@@ -68,8 +79,9 @@ class Durability(BaseDurabilityCapability[Any]):
     )
 
     def __init__(self, name: str, options: Options) -> None:
-        super().__init__(name=name)
-        self._options = options
+        others = {f"{name}:{n}": Another(model) for n, model in enumerate(options.models, 1)}
+        super().__init__(name=name, models=others)
+        self._options, self._others = options, tuple(others.values())
         self._steps = Steps(agent_name=name, config=Retries(options.policy))
 
     @property
@@ -89,6 +101,56 @@ class Durability(BaseDurabilityCapability[Any]):
         # The framework's own threads are hidden from the event loop, and so from the run.
         with AbstractAgent.using_thread_executor(_threads()):
             return await handler()
+
+    async def before_run(self, ctx: Any) -> None:
+        await super().before_run(ctx)
+        self._began = holdfast.now()
+
+    async def after_run(self, ctx: Any, *, result: Any) -> Any:
+        _stamp(result.all_messages(), ctx.run_id, self._began)
+        return result
+
+    # Requests
+
+    async def wrap_model_request(self, ctx: Any, *, request_context: Any, handler: Any) -> Any:
+        async def asked(context: Any) -> Any:
+            self._stand_before(context)
+            return await handler(context)
+
+        return await super().wrap_model_request(ctx, request_context=request_context, handler=asked)
+
+    async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
+        context = await super().before_model_request(ctx, request_context)
+        self._stand_before(context)  # another capability may have put another model there
+        _stamp(ctx.messages, ctx.run_id, self._began)
+        _stamp(context.messages, ctx.run_id, self._began)
+        return context
+
+    def _stand_before(self, context: Any) -> None:
+        model = context.model
+        while isinstance(model, WrapperModel):
+            if isinstance(model, Asked):
+                return
+            model = model.wrapped
+        context.model = Asked(context.model, self._others, self._options.on_overflow)
+
+    def _model_stream_event_handler(self) -> Any:
+        relay = relays.get()
+        return relay.read if relay is not None else None
+
+    async def _resolve_model_for_request(self, model_id: str | None, run_context: Any) -> Model:
+        model = instead.get() or await super()._resolve_model_for_request(model_id, run_context)
+        leave_retries_to_the_step(model)
+        return model
+
+    def _find_model_id(self, model: Model) -> str | None:
+        try:
+            return super()._find_model_id(model)
+        except UserError:
+            # It came with the run, as an argument or an override; the step is in this process.
+            model_id = f"{self.name}:run:{len(self._models_by_id)}"
+            self._models_by_id[model_id] = model
+            return model_id
 
     # Tools
 
@@ -175,15 +237,20 @@ class Steps(JournalCallableOperationBackend[Any]):
         messages: list[ModelMessage],
         retry: holdfast.Retry | None,
     ) -> object:
+        relay = relays.get()
+
         async def work() -> object:
             try:
-                return {"value": await body()}
+                value = await body()
+                return relay.result(value) if relay is not None else {"value": value}
             except Exception as error:
                 if is_overflow(error):
                     raise holdfast.ContextOverflow(str(error)) from error
                 raise
 
         answer: Any = await as_step(name, work, shown=_shown(messages), retry=retry)
+        if relay is not None:
+            relay.recorded = answer["events"]
         return answer["value"]
 
     async def _tool(
@@ -215,6 +282,19 @@ class Steps(JournalCallableOperationBackend[Any]):
         if "usage" in done:
             shared.incr(JSON_CODEC.load(RunUsage, done["usage"]))
         return done["value"]
+
+
+def _stamp(messages: list[ModelMessage], run_id: str | None, at: datetime) -> None:
+    """Gives what the agent wrote itself a time that is the same on replay: that of the answer
+    before it. Users hand messages to steps of their own."""
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            at = message.timestamp
+        elif message.run_id == run_id:
+            message.timestamp = at
+            for part in message.parts:
+                if hasattr(part, "timestamp"):
+                    part.timestamp = at
 
 
 def _shown(messages: list[ModelMessage]) -> Any:

@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import pydantic_ai
-from pydantic_ai import durable_exec
+from pydantic_ai import _utils, durable_exec
 from pydantic_ai.agent import AbstractAgent
 from pydantic_ai.messages import ModelMessage, ModelMessagesTypeAdapter
 from pydantic_ai.models import Model, infer_model
@@ -26,6 +26,7 @@ from pydantic_ai.run import AgentRun
 
 import holdfast
 from holdfast.adapters._pydantic_ai import Durability, Options
+from holdfast.adapters._pydantic_ai_model import let_pieces_come_singly
 from holdfast.adapters._shared import Policy, make_startable, require_hooks, require_name
 
 A = TypeVar("A", bound=AbstractAgent[Any, Any])
@@ -54,6 +55,7 @@ def durable(
     if not isinstance(agent, AbstractAgent):
         raise TypeError(f"durable() takes an agent of Pydantic AI, not {agent!r}")
     _check_hooks()
+    let_pieces_come_singly()
     copied = copy.copy(agent)
     if name is not None:
         copied.name = name
@@ -89,6 +91,7 @@ def _check_hooks() -> None:
     backend = getattr(durable_exec, "JournalCallableOperationBackend", None)
     hooks["JournalCallableOperationBackend"] = backend
     hooks["Agent.iter"] = getattr(pydantic_ai.Agent, "iter", None)
+    hooks["_utils.group_by_temporal"] = getattr(_utils, "group_by_temporal", None)
     require_hooks("pydantic-ai-slim", TESTED, hooks)
 
 

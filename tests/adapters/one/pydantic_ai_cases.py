@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from pydantic_ai import Agent
+from pydantic_ai import Agent, CallDeferred, RunContext
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
@@ -14,7 +14,7 @@ from holdfast.adapters.pydantic_ai import durable
 from tests.adapters.world import World
 
 
-def _agent(world: World, name: str = "researcher", **options: Any) -> Agent[None, str]:
+def _agent(world: World, name: str = "researcher", **options: Any) -> Agent[object, str]:
     provider = OpenAIProvider(base_url=world.model_url, api_key="any")
     agent = Agent(OpenAIChatModel("m", provider=provider), name=name, **options)
 
@@ -33,3 +33,64 @@ def _agent(world: World, name: str = "researcher", **options: Any) -> Agent[None
 
 def started(world: World) -> tuple[Any, list[Any]]:
     return durable(_agent(world)), ["why"]
+
+
+def approved(world: World) -> tuple[Any, list[Any]]:
+    agent = _agent(world, "careful")
+
+    @agent.tool_plain(requires_approval=True)
+    async def delete(path: str) -> str:
+        world.effect(f"delete {path}")
+        return f"deleted {path}"
+
+    @agent.tool_plain
+    def ask_elsewhere(q: str) -> str:
+        raise CallDeferred
+
+    return durable(agent), ["clean up"]
+
+
+def delegated(world: World) -> tuple[Any, list[Any]]:
+    """An agent whose tool is another agent, which is durable, too."""
+    helper = durable(_agent(world, "helper"))
+    agent = Agent(helper.model, name="boss")
+
+    @agent.tool
+    async def delegate(ctx: RunContext[object], task: str) -> str:
+        return (await helper.run(task, usage=ctx.usage)).output
+
+    agent = durable(agent)
+
+    @holdfast.workflow
+    async def leads(question: str) -> list[Any]:
+        result = await agent.run(question)
+        return [result.output, result.usage.requests, result.usage.tool_calls]
+
+    return leads, ["lead"]
+
+
+def streamed(world: World) -> tuple[Any, list[Any]]:
+    agent = durable(_agent(world))
+
+    @holdfast.workflow
+    async def streams(question: str) -> list[str]:
+        async with agent.run_stream(question) as stream:
+            return [text async for text in stream.stream_text(delta=True)]
+
+    return streams, ["why"]
+
+
+def events(world: World) -> tuple[Any, list[Any]]:
+    agent = durable(_agent(world))
+
+    @holdfast.workflow
+    async def handles(question: str) -> list[str]:
+        seen: list[str] = []
+
+        async def handle(ctx: Any, events: Any) -> None:
+            seen.extend([event.event_kind async for event in events])
+
+        result = await agent.run(question, event_stream_handler=handle)
+        return [*seen, result.output]
+
+    return handles, ["why"]

@@ -6,14 +6,40 @@ from collections.abc import Iterator
 
 import pytest
 
-from holdfast.testing.model_server import Reply
+from holdfast.testing.model_server import Asked, Reply
 from tests.adapters.harness import Zygote, check_every_kill
 
 SCRIPT = [
     Reply(tool_calls=[("search", {"q": "one"})]),
-    Reply(text="Let me see.", tool_calls=[("search", {"q": "two"}), ("search", {"q": "three"})]),
+    Reply(tool_calls=[("search", {"q": "two"}), ("search", {"q": "three"})]),
     Reply(text="All is well.\nReally.", chunk=4),
 ]
+PIECES = ["All ", "is w", "ell.", "\nRea", "lly."]
+ANSWERS = {
+    "delete:call_0_0": {"approved": True, "by": "ada"},
+    "delete:call_0_1": {"approved": False, "comment": "not this one"},
+    "ask_elsewhere:call_0_2": "42",
+}
+CAREFUL = [
+    Reply(
+        tool_calls=[
+            ("delete", {"path": "a"}),
+            ("delete", {"path": "b"}),
+            ("ask_elsewhere", {"q": "c"}),
+            ("search", {"q": "d"}),
+        ]
+    ),
+    Reply(text="Done."),
+]
+
+
+def led(asked: Asked) -> Reply:
+    """The boss delegates twice; its helper searches."""
+    if "lead" in asked.prompt:
+        left, right = (Reply(tool_calls=[("delegate", {"task": at})]) for at in ("left", "right"))
+        return [left, right, Reply(text="Led.")][asked.turn]
+    search = Reply(tool_calls=[("search", {"q": asked.prompt})])
+    return [search, Reply(text=f"{asked.prompt} is done.")][asked.turn]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +49,41 @@ def zygote() -> Iterator[Zygote]:
     zygote.close()
 
 
-@pytest.mark.parametrize("case", ["started"])
-def test_an_agent_goes_on_where_it_was_killed(zygote: Zygote, case: str) -> None:
-    outcome = check_every_kill(zygote, case, SCRIPT)
+@pytest.fixture(params=[3, pytest.param(1, marks=pytest.mark.full)], ids=["few", "all"])
+def every(request: pytest.FixtureRequest) -> int:
+    found: int = request.param
+    return found
+
+
+def test_an_agent_goes_on_where_it_was_killed(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "started", SCRIPT, every=every)
     assert outcome["result"] == "All is well.\nReally."
+    calls = [key.rpartition("/")[2] for key in outcome["keys"] if "researcher.search" in key]
+    assert sorted(call for call in calls if call != "note#0") == [
+        "researcher.search:call_0_0#0",
+        "researcher.search:call_1_0#0",
+        "researcher.search:call_1_1#0",
+    ]
+
+
+def test_a_streaming_agent_goes_on_where_it_was_killed(zygote: Zygote, every: int) -> None:
+    assert check_every_kill(zygote, "streamed", SCRIPT, every=every)["result"] == PIECES
+
+
+def test_events_are_replayed_as_they_came(zygote: Zygote, every: int) -> None:
+    *seen, output = check_every_kill(zygote, "events", SCRIPT, every=every)["result"]
+    assert output == "".join(PIECES)
+    assert seen.count("part_delta") == len(PIECES) - 1
+    assert seen.count("function_tool_result") == 3
+
+
+def test_deferred_calls_wait_for_their_answers(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "approved", CAREFUL, every=every, answers=ANSWERS)
+    assert outcome["result"] == "Done."
+
+
+def test_agents_as_tools_nest_and_their_usage_is_restored(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "delegated", led, every=every)
+    assert outcome["result"] == ["Led.", 7, 4]
+    nested = [key for key in outcome["keys"] if "/boss.delegate:call_1_0#0/" in key]
+    assert sum("helper.model#" in key.rpartition("/")[2] for key in nested) == 2
