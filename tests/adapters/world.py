@@ -16,6 +16,7 @@ import holdfast
 class World:
     model_url: str
     effects_url: str
+    folder: str  # of the store; kept when the agent's process is killed
 
     def effect(self, name: str) -> None:
         """Something that must not happen twice. Its receiver knows by its key if it does."""

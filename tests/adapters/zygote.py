@@ -56,15 +56,18 @@ def _child(cases: Any, task: dict[str, Any]) -> None:
 
 async def _run(case: Any, task: dict[str, Any]) -> dict[str, Any]:
     store = MortalStore(task["store"], task["die_after"])
-    workflow, args = case(World(task["model_url"], task["effects_url"]))
+    folder = str(Path(task["store"]).parent)
+    workflow, args = case(World(task["model_url"], task["effects_url"], folder))
     async with holdfast.Holdfast(store, workflows=[workflow]) as app:
         run = await app.with_options(id=task["run"]).start(workflow, *args)
         for promise, answer in task["answers"].items():
             if isinstance(answer, dict) and "approved" in answer:
                 answer = holdfast.Decision(**answer)
             try:
-                await run.resolve(promise, answer)
-            except holdfast.AlreadyResolved:
+                if isinstance(answer, dict) and "approved" in answer:
+                    answer = holdfast.Decision(**answer)
+                await run.resolve(promise, answer, early=True)
+            except (holdfast.AlreadyResolved, holdfast.AlreadyEnded):
                 pass  # by the process that died
         try:
             outcome = {"result": await asyncio.wait_for(run.result(), 60)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from agents import (
@@ -10,6 +11,7 @@ from agents import (
     OpenAIChatCompletionsModel,
     OpenAIResponsesModel,
     Runner,
+    SQLiteSession,
     function_tool,
     set_tracing_disabled,
 )
@@ -76,3 +78,57 @@ def streamed(world: World) -> tuple[Any, list[Any]]:
 
 def streamed_responses(world: World) -> tuple[Any, list[Any]]:
     return _streamed(world, responses=True)
+
+
+def _refund(world: World) -> Any:
+    @function_tool(needs_approval=True)
+    async def refund(order: str) -> str:
+        await asyncio.to_thread(world.effect, f"refund {order}")
+        return f"refunded {order}"
+
+    return refund
+
+
+def approved(world: World) -> tuple[Any, list[Any]]:
+    return durable(Agent(name="agent", model=model(world), tools=[_refund(world)])), ["why"]
+
+
+def approved_stream(world: World) -> tuple[Any, list[Any]]:
+    agent = durable(Agent(name="agent", model=model(world), tools=[_refund(world)]))
+
+    @holdfast.workflow
+    async def reads(question: str) -> Any:
+        result = Runner.run_streamed(agent, question)
+        said = [event.type async for event in result.stream_events()]
+        return [result.final_output, said]
+
+    return reads, ["why"]
+
+
+def team(world: World) -> tuple[Any, list[Any]]:
+    """Triage hands off to billing, which has a helper that needs an approval for its tool."""
+    helper = Agent(name="helper", model=model(world), tools=[_refund(world), *tools(world)])
+    billing = Agent(
+        name="billing",
+        instructions="billing",
+        model=model(world),
+        tools=[helper.as_tool("helper", "helps"), *tools(world)],
+    )
+    triage = Agent(name="triage", instructions="triage", model=model(world), handoffs=[billing])
+    return durable(triage), ["why"]
+
+
+def talk(world: World) -> tuple[Any, list[Any]]:
+    """Two turns of a conversation in a session that is kept in a file beside the run's store."""
+    agent = durable(Agent(name="agent", model=model(world), tools=tools(world)))
+
+    @holdfast.workflow
+    async def talks(question: str) -> Any:
+        session = SQLiteSession("ada", Path(world.folder) / "session.db")
+        said = []
+        for turn in (question, "and then"):
+            said.append((await Runner.run(agent, turn, session=session)).final_output)
+        items = await Runner.run(agent, "all", session=session)
+        return [said, len(items.to_input_list())]
+
+    return talks, ["why"]

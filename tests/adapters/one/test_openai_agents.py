@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from holdfast.testing.model_server import Reply
+from holdfast.testing.model_server import Asked, Reply
 from tests.adapters.harness import Zygote, check_every_kill
 
 SCRIPT = [
@@ -40,3 +41,47 @@ def test_a_stream_goes_on_where_it_was_killed(zygote: Zygote, case: str, every: 
     said, requests, events = outcome["result"]
     assert (said, requests) == ("All is well.\nReally.", 3)
     assert events.count("response.completed") == 3
+
+
+REFUNDS: list[Any] = [
+    Reply(tool_calls=[("refund", {"order": "a"}), ("refund", {"order": "b"})]),
+    "All is well.",
+]
+ANSWERS = {
+    "refund:call_0_0": {"approved": True},
+    "refund:call_0_1": {"approved": False, "comment": "no"},
+}
+
+
+@pytest.mark.parametrize("case", ["approved", "approved_stream"])
+def test_approvals_survive_each_kill(zygote: Zygote, case: str) -> None:
+    outcome = check_every_kill(zygote, case, REFUNDS, answers=ANSWERS)
+    assert "All is well." in outcome["result"]
+
+
+def teamwork(asked: Asked) -> Any:
+    system = asked.body["messages"][0]
+    if system["role"] != "system":  # the helper has no instructions
+        refund, look = ("refund", {"order": "a"}), ("look", {"q": "books"})
+        return [Reply(tool_calls=[refund, look]), "Helped."][asked.turn]
+    if system["content"] == "triage":
+        return Reply(tool_calls=[("transfer_to_billing", {})])
+    helper, search = ("helper", {"input": "help"}), ("search", {"q": "rules"})
+    return [None, Reply(tool_calls=[helper, search]), "All is well."][asked.turn]
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_a_team_goes_on_where_it_was_killed(zygote: Zygote, every: int) -> None:
+    answers = {"refund:call_0_0": {"approved": True}}
+    outcome = check_every_kill(zygote, "team", teamwork, every=every, answers=answers)
+    assert outcome["result"] == "All is well."
+    keys = outcome["keys"]
+    assert "step /helper:call_1_0@0/call_0_1@0/look#0" in keys
+    assert "step /call_1_1@0/search#0/note#0" in keys
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_a_session_holds_each_item_once(zygote: Zygote, every: int) -> None:
+    script = {"why": SCRIPT[2], "and": SCRIPT[2], "all": SCRIPT[2]}
+    outcome = check_every_kill(zygote, "talk", script, every=every)
+    assert outcome["result"] == [["All is well.\nReally."] * 2, 6]

@@ -39,25 +39,29 @@ def durable(
     tools: holdfast.Retry | Mapping[str, holdfast.Retry] | None = None,
     models: Sequence[str | Model] = (),
     on_overflow: OnOverflow | None = None,
+    approvals: bool = True,
     explain: bool = False,
 ) -> A:
     """A copy of the agent, and of those that it hands off to, whose calls are steps.
 
     name: of its runs, if not the agent's own. retry, tools: what to do when a call of a model or of
     a tool fails, instead of the engine's own policy; for tools also by their names. models: those
-    to ask, in this order, when the agent's own has failed for good. on_overflow: given the error
-    and the input of a call that is too long for the model, returns a shorter input. explain: print
-    what will be journaled.
+    to ask, in this order, when the agent's own has failed for good. on_overflow: is given the input
+    that was more than the model can read, and gives the one to send instead, once. approvals: calls
+    that need somebody's approval wait for it; False: the run's caller is asked, as without
+    Holdfast. explain: print what will be journaled.
     """
     hooks.check()
     if not isinstance(agent, Agent):
-        raise holdfast.BadArguments(f"durable() takes an agents.Agent, not {agent!r}")
+        raise TypeError(f"durable() takes an agents.Agent, not {agent!r}")
     for model in models:
         if not isinstance(model, str | Model):
             raise holdfast.BadArguments(f"models={models!r}: names, or objects of agents.Model")
     known = require_name(agent, name if name is not None else agent.name)
     policy = Policy(retry=retry, tools=tools)
-    options = Options(policy=policy, models=tuple(models), on_overflow=on_overflow)
+    options = Options(
+        policy=policy, models=tuple(models), on_overflow=on_overflow, approvals=approvals
+    )
     install()
     copies: Copies = {}
     made = durable_copy(agent, options, copies)

@@ -25,9 +25,6 @@ from holdfast.adapters._shared import as_step, is_overflow
 from holdfast.adapters.openai_agents import hooks, wire
 from holdfast.adapters.openai_agents.options import Items, Options, active, place
 
-OVERFLOWS_MAX = 3
-"""How often one call is made shorter."""
-
 # An answer that has only begun can still be begun again.
 _PRELUDE = ("response.created", "response.in_progress", "response.queued")
 _END = ("response.completed", "response.incomplete", "response.failed", "response.error", "error")
@@ -146,19 +143,15 @@ class DurableModel(Model):
     async def _fitted(
         self, model: Model, asking: Asking, ask: Callable[[Model, Asking], Awaitable[Any]]
     ) -> Any:
-        for _ in range(OVERFLOWS_MAX):
-            try:
-                return await ask(model, asking)
-            except holdfast.ContextOverflow as overflow:
-                if self._options.on_overflow is None:
-                    raise
-                shorter = self._options.on_overflow(overflow, asking.input)
-                if inspect.isawaitable(shorter):
-                    shorter = await shorter
-                if shorter is None:
-                    raise
-                asking = dataclasses.replace(asking, input=shorter)
-        return await ask(model, asking)
+        try:
+            return await ask(model, asking)
+        except holdfast.ContextOverflow:
+            if self._options.on_overflow is None:
+                raise
+        shorter = self._options.on_overflow(asking.input)
+        if inspect.isawaitable(shorter):
+            shorter = await shorter
+        return await ask(model, dataclasses.replace(asking, input=shorter))
 
     async def _step(self, model: Model, asking: Asking, work: Callable[[], Awaitable[Any]]) -> Any:
         async def call() -> Any:

@@ -15,8 +15,8 @@ from holdfast.adapters._shared import Place, Policy
 Items = str | list[Any]
 """What a model is given: a text, or items of the conversation."""
 
-OnOverflow = Callable[[holdfast.ContextOverflow, Items], Items | Awaitable[Items | None] | None]
-"""Makes what a model is given shorter; None gives up."""
+OnOverflow = Callable[[Items], Items | Awaitable[Items]]
+"""Makes what a model is given shorter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,7 @@ class Options:
     policy: Policy
     models: Sequence[str | Model] = ()
     on_overflow: OnOverflow | None = None
+    approvals: bool = True
 
 
 @dataclass(frozen=True)

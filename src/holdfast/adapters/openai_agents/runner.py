@@ -22,6 +22,7 @@ from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.copies import durable_copy
 from holdfast.adapters.openai_agents.model import DurableProvider, as_durable
 from holdfast.adapters.openai_agents.options import Active, Options, active, options_of
+from holdfast.adapters.openai_agents.sessions import durable_session
 
 NAMES_MAX = 1000
 """How often one run may ask for approval under the same id of a call."""
@@ -49,7 +50,7 @@ class DurableRunner(hooks.AgentRunner):
         agent = durable_copy(starting_agent, known)
         with _prepared(known, options) as given:
             result = await self._before.run(agent, input, **given)
-            while result.interruptions:
+            while result.interruptions and known.approvals:
                 state = result.to_state()
                 await _decide(state, result.interruptions)
                 result = await self._before.run(agent, state, **_resumed(given))
@@ -81,7 +82,9 @@ class DurableRunner(hooks.AgentRunner):
 
         result = begin(input, options)
         result.__class__ = DurableStream
-        result.__dict__["_holdfast_resume"] = lambda state: begin(state, _resumed(options))
+        result.__dict__["_holdfast_resume"] = (
+            (lambda state: begin(state, _resumed(options))) if known.approvals else None
+        )
         return result
 
 
@@ -93,7 +96,7 @@ class DurableStream(RunResultStreaming):
         async with contextlib.aclosing(super().stream_events()) as events:  # type: ignore[type-var]
             async for event in events:
                 yield event
-        while self.interruptions:
+        while self.interruptions and resume is not None:
             state = self.to_state()
             await _decide(state, self.interruptions)
             rest = resume(state)
@@ -122,7 +125,7 @@ def _prepared(options: Options, given: dict[str, Any]) -> Iterator[dict[str, Any
     )
     token = active.set(Active(options, provider, Place()))
     try:
-        yield {**given, "run_config": prepared}
+        yield {**given, "run_config": prepared, "session": durable_session(given.get("session"))}
     finally:
         active.reset(token)
 
