@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from holdfast.engine.loop import LoopHooks
 
 
+LATE_SECONDS = 0.05
+"""A timer that is due may be yet to go off: the loop is busy with something else."""
+
+
 def consider(run: Execution, *, lingered: bool = False) -> None:
     """Called whenever the run's body has come to rest: suspends it if that is right now."""
     if not run.waits and not run.pausing:
@@ -48,7 +52,7 @@ def real_seconds_left(run: Execution) -> float:
     anew with them: out of memory, a time-out would never come."""
     frames = {wait.claim.scope.frame for wait in run.waits}
     until = max((frame.runs_until() for frame in frames if frame.key), default=0.0)
-    return max(0.0, until - run.host.hooks.real_time()) if until else 0.0
+    return max(0.0, until + LATE_SECONDS - run.host.hooks.real_time()) if until else 0.0
 
 
 def is_quiet(run: Execution) -> bool:
