@@ -81,7 +81,7 @@ def leave_retries_to_the_step(model: Model) -> None:
     if isinstance(getattr(client, "__dict__", {}).get("max_retries"), int):
         kind: type[Any] = type(client)
         if not isinstance(getattr(kind, "max_retries", None), property):
-            client.__class__ = without_retries_in_runs(kind)
+            client.__class__ = without_retries_in_runs(kind)  # type: ignore[arg-type]
 
 
 class Asked(WrapperModel):
