@@ -9,7 +9,6 @@ handles overflows.
 from __future__ import annotations
 
 import asyncio
-import copy
 import functools
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +32,6 @@ from pydantic_ai.models import Model
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.tools import DeferredToolResults, ToolDenied
 from pydantic_ai.toolsets import FunctionToolset
-from pydantic_ai.usage import RunUsage
 
 import holdfast
 from holdfast.adapters._pydantic_ai_model import (
@@ -44,6 +42,7 @@ from holdfast.adapters._pydantic_ai_model import (
     leave_retries_to_the_step,
     relays,
 )
+from holdfast.adapters._pydantic_ai_state import ToolState
 from holdfast.adapters._shared import Policy, as_step, is_overflow
 
 _THREADS_MAX = 64
@@ -261,26 +260,19 @@ class Steps(JournalCallableOperationBackend[Any]):
         retry: holdfast.Retry | None,
     ) -> object:
         tool, _, ctx, _ = cache_key
-        shared: RunUsage = ctx.usage
+        state = ToolState(ctx)
 
         async def work() -> Any:
-            # Its own, because those of tools beside it must not be counted as this one's.
-            ctx.usage = copy.deepcopy(shared)
-            before = copy.deepcopy(shared)
-            done = {"value": await body()}
-            used = ctx.usage - before
-            if used.has_values():
-                done["usage"] = JSON_CODEC.dump(RunUsage, used)
-            return done
+            state.begin()
+            return {"value": await body(), **state.changes()}
 
         approved = ":approved" if ctx.tool_call_approved else ""
         name = f"{agent}.{tool}:{ctx.tool_call_id}{approved}"
         try:
             done = await as_step(name, work, shown=_asked_for(ctx), retry=retry)
         finally:
-            ctx.usage = shared
-        if "usage" in done:
-            shared.incr(JSON_CODEC.load(RunUsage, done["usage"]))
+            state.end()
+        state.make_again(done)
         return done["value"]
 
 

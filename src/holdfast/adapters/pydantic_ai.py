@@ -6,7 +6,8 @@ Inside a run each request to a model and each call of a tool is a step; see docs
 agent's own loop runs as it is, with Pydantic AI's interface for durable engines around its calls.
 Outside of runs the agent is what it was.
 
-Not restored on replay: what a tool changes in `deps`; give it back as the tool's result instead.
+The code around those calls runs again on replay: instructions, validators, output functions and
+hooks. What they do in the world belongs into steps.
 """
 
 from __future__ import annotations

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from pydantic_ai import Agent, CallDeferred, RunContext
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
+from pydantic_graph import GraphBuilder
 
 import holdfast
 from holdfast.adapters.pydantic_ai import durable
@@ -67,6 +71,55 @@ def delegated(world: World) -> tuple[Any, list[Any]]:
         return [result.output, result.usage.requests, result.usage.tool_calls]
 
     return leads, ["lead"]
+
+
+@dataclass
+class Notebook:
+    pages: list[str] = field(default_factory=list)
+    lock: Any = field(default_factory=threading.Lock)  # has no durable form
+
+
+def remembered(world: World) -> tuple[Any, list[Any]]:
+    """Tools that write into what the agent was given."""
+    agent: Agent[Notebook, str] = Agent(_agent(world).model, name="writes", deps_type=Notebook)
+
+    @agent.tool
+    async def search(ctx: RunContext[Notebook], q: str) -> str:
+        world.effect(f"search {q}")
+        ctx.deps.pages.append(q)
+        return f"page {len(ctx.deps.pages)}"
+
+    agent = durable(agent)
+
+    @holdfast.workflow
+    async def writes(question: str) -> list[str]:
+        notebook = Notebook()
+        await agent.run(question, deps=notebook)
+        return sorted(notebook.pages)
+
+    return writes, ["why"]
+
+
+def graph(world: World) -> tuple[Any, list[Any]]:
+    """A graph of nodes that ask agents."""
+    agent = durable(_agent(world))
+
+    builder = GraphBuilder(input_type=str, output_type=list[str], state_type=list[str])
+
+    async def ask(ctx: Any) -> list[str]:
+        ctx.state.append((await agent.run(f"part {len(ctx.state)}")).output)
+        return ctx.state
+
+    nodes = [builder.step(ask, node_id=f"ask {n}") for n in (1, 2, 3)]
+    path: list[Any] = [builder.start_node, *nodes, builder.end_node]
+    builder.add(*(builder.edge_from(one).to(other) for one, other in pairwise(path)))
+    asks = builder.build()
+
+    @holdfast.workflow
+    async def goes_through(question: str) -> list[str]:
+        return await asks.run(state=[question], inputs=question)
+
+    return goes_through, ["parts"]
 
 
 def streamed(world: World) -> tuple[Any, list[Any]]:

@@ -87,3 +87,17 @@ def test_agents_as_tools_nest_and_their_usage_is_restored(zygote: Zygote, every:
     assert outcome["result"] == ["Led.", 7, 4]
     nested = [key for key in outcome["keys"] if "/boss.delegate:call_1_0#0/" in key]
     assert sum("helper.model#" in key.rpartition("/")[2] for key in nested) == 2
+
+
+def test_what_tools_change_in_deps_is_restored(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "remembered", SCRIPT, every=every)
+    assert outcome["result"] == ["one", "three", "two"]
+
+
+def test_a_graph_goes_on_at_its_node_and_in_it_at_the_call(zygote: Zygote, every: int) -> None:
+    def parts(asked: Asked) -> Reply:
+        search = Reply(tool_calls=[("search", {"q": asked.prompt})])
+        return [search, Reply(text=f"{asked.prompt} is done.")][asked.turn]
+
+    outcome = check_every_kill(zygote, "graph", parts, every=every)
+    assert outcome["result"] == ["parts", *(f"part {n} is done." for n in (1, 2, 3))]
