@@ -87,6 +87,16 @@ def inside(found: Active, *path: str) -> contextlib.AbstractContextManager[None]
     return entered(replace(found, memory=Memory(), path=(*found.path, *path)))
 
 
+def place_of(config: Any) -> str | None:
+    """Which node this is the config of, and when in its graph: for names that people see."""
+    found = (config or {}).get("metadata") or {}
+    if "langgraph_node" not in found or "langgraph_step" not in found:
+        return None
+    path: tuple[Any, ...] = found.get("langgraph_path") or ()
+    one_of_many = f".{path[1]}" if len(path) > 1 and path[0] == "__pregel_push" else ""
+    return f"{found['langgraph_node']}:{found['langgraph_step']}{one_of_many}"
+
+
 # Calls as steps
 
 

@@ -17,8 +17,9 @@ from langgraph.pregel import _checkpoint as pregel_checkpoint
 
 import holdfast
 from holdfast.adapters import _langgraph_values as values
-from holdfast.adapters._langgraph_active import Active, Settings, active, entered
+from holdfast.adapters._langgraph_active import Active, Settings, active, entered, place_of
 from holdfast.adapters._langgraph_nodes import durable_nodes
+from holdfast.adapters._langgraph_saver import lent
 
 _SETTINGS = "__holdfast_settings__"
 _OURS = (_SETTINGS, "__holdfast_workflow__")
@@ -34,8 +35,9 @@ class DurableGraph:
             async for item in plain(input, config, **kwargs):
                 yield item
             return
-        found = self._begin()
+        found = self._begin(config)
         given = values.with_ids(input, found.new_id, reduced_keys(cast(Pregel, self)))
+        config, scratch = lent(self, config)
         with entered(found):
             inner = plain(given, config, **kwargs)
         try:
@@ -45,11 +47,17 @@ class DurableGraph:
                     try:
                         item = await anext(inner)
                     except StopAsyncIteration:
-                        return
+                        break
                 yield item
+        except Exception:
+            if scratch is not None:
+                await scratch.flush()
+            raise
         finally:
             with entered(found):
                 await inner.aclose()
+        if scratch is not None:
+            await scratch.flush()
 
     def stream(self, input: Any, config: Any = None, **kwargs: Any) -> Iterator[Any]:
         if holdfast.current_run() is None:
@@ -75,13 +83,16 @@ class DurableGraph:
         copied.__dict__.update(kept)
         return copied
 
-    def _begin(self) -> Active:
+    def _begin(self, config: Any) -> Active:
         outer = active()
         settings: Settings = self.__dict__.get(_SETTINGS) or (
             outer.settings if outer else Settings()
         )
         start = holdfast.once(_start, name="graph")
-        return Active(settings, new_ids(start), path=outer.path if outer else ())
+        path = outer.path if outer else ()
+        if outer is not None and outer.memory is None and (place := place_of(config)):
+            path = (*path, place)  # it is a node itself
+        return Active(settings, new_ids(start), path=path)
 
 
 def _start() -> list[int]:

@@ -19,7 +19,7 @@ from langgraph.pregel.protocol import StreamProtocol
 
 import holdfast
 from holdfast.adapters import _langgraph_values as values
-from holdfast.adapters._langgraph_active import Active, active, inside
+from holdfast.adapters._langgraph_active import active, inside, place_of
 from holdfast.adapters._langgraph_interrupts import answered
 from holdfast.adapters._shared import as_step
 
@@ -60,6 +60,7 @@ class DurableNode(Runnable[Any, Any]):
         if found is None or config is None:
             return await self.bound.ainvoke(input, config, **kwargs)
         streamed = Streamed(config)
+        place = place_of(config) or self._name
         ran = False
 
         async def once(given: Any) -> Any:
@@ -67,11 +68,9 @@ class DurableNode(Runnable[Any, Any]):
 
         async def work() -> Any:
             nonlocal ran
-            with inside(found, self._name):
+            with inside(found, place):
                 try:
-                    output = await answered(
-                        _place(found, self._name, config), streamed.config, once
-                    )
+                    output = await answered("/".join((*found.path, place)), streamed.config, once)
                     output = values.with_ids(output, values.random_id, self._reduced)
                     done = {"returned": output}
                 except ParentCommand as command:
@@ -86,11 +85,6 @@ class DurableNode(Runnable[Any, Any]):
         if "for_parent" in done:
             raise ParentCommand(done["for_parent"])
         return done["returned"]
-
-
-def _place(found: Active, name: str, config: Any) -> str:
-    step = config.get("metadata", {}).get("langgraph_step", 0)
-    return f"{'/'.join((*found.path, name))}:{step}"
 
 
 class Streamed:
