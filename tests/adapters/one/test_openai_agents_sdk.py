@@ -24,7 +24,8 @@ from agents import (
     handoff,
     set_tracing_disabled,
 )
-from agents.models.openai_provider import OpenAIProvider
+from agents.models import openai_provider
+from agents.models.openai_provider import OpenAIProvider, shared_http_client
 from agents.run import get_default_agent_runner, set_default_agent_runner
 from pydantic import BaseModel
 
@@ -249,6 +250,38 @@ def asks_without_sleep(agent: Any) -> Any:
         return (await Runner.run(agent, "hello")).final_output
 
     return asks
+
+
+# Processes
+
+
+async def test_a_run_goes_on_where_clients_are_made_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The first run of a process makes the clients, and asks in threads what it runs on; the run
+    that is taken over finds both."""
+    with ModelServer(calls(("search", {"q": "a"}))) as model:
+        monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+        monkeypatch.setenv("OPENAI_API_KEY", "any")
+        agent = durable(Agent(name="support", model="m", tools=[search]))
+
+        @holdfast.workflow
+        async def asks(question: str) -> Any:
+            result = await Runner.run(agent, question)
+            await holdfast.sleep(timedelta(hours=1))
+            return result.final_output
+
+        async with Environment([asks]) as env:
+            first = await env.start(asks, "cold")
+            await env.settle()
+            second = await env.start(asks, "warm")
+            await env.settle()
+            await env.crash()
+            await env.advance(timedelta(hours=2))
+            assert [await env.result(run) for run in (first, second)] == ["Done."] * 2
+        assert len(model.requests) == 4
+    await shared_http_client().aclose()
+    monkeypatch.setattr(openai_provider, "_http_client", None)
 
 
 # Agents

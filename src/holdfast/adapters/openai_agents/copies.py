@@ -19,6 +19,7 @@ import holdfast
 from holdfast.adapters._shared import AGENT_WORKFLOW
 from holdfast.adapters.openai_agents.model import as_durable
 from holdfast.adapters.openai_agents.options import OPTIONS, Options, active
+from holdfast.adapters.openai_agents.servers import durable_server
 from holdfast.adapters.openai_agents.tools import durable_tool, refuse_if_undurable
 
 A = TypeVar("A", bound=Agent[Any])
@@ -44,6 +45,7 @@ def durable_copy(agent: A, options: Options, copies: Copies | None = None) -> A:
         refuse_if_undurable(tool)
     made.tools = [durable_tool(tool, options) for tool in agent.tools]
     made.handoffs = [_durable_handoff(handoff, options, copies) for handoff in agent.handoffs]
+    made.mcp_servers = [durable_server(server) for server in agent.mcp_servers]
     if isinstance(agent.model, Model):
         made.model = as_durable(agent.model, options)
     return made

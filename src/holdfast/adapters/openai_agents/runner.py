@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from agents import Agent, Model, RunConfig, RunResult, RunResultStreaming, RunState
@@ -22,6 +22,7 @@ from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.copies import durable_copy
 from holdfast.adapters.openai_agents.model import DurableProvider, as_durable
 from holdfast.adapters.openai_agents.options import Active, Options, active, options_of
+from holdfast.adapters.openai_agents.servers import disconnect
 from holdfast.adapters.openai_agents.sessions import durable_session
 
 NAMES_MAX = 1000
@@ -48,12 +49,17 @@ class DurableRunner(hooks.AgentRunner):
         if known is None:
             return await self._before.run(starting_agent, input, **options)
         agent = durable_copy(starting_agent, known)
-        with _prepared(known, options) as given:
-            result = await self._before.run(agent, input, **given)
-            while result.interruptions and known.approvals:
-                state = result.to_state()
-                await _decide(state, result.interruptions)
-                result = await self._before.run(agent, state, **_resumed(given))
+        with _prepared(known, options) as (given, done):
+            try:
+                result = await self._before.run(agent, input, **given)
+                while result.interruptions and known.approvals:
+                    state = result.to_state()
+                    await _decide(state, result.interruptions)
+                    result = await self._before.run(agent, state, **_resumed(given))
+            finally:
+                closing = done()
+        if closing:
+            await asyncio.wait(closing)
         return result
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
@@ -77,8 +83,11 @@ class DurableRunner(hooks.AgentRunner):
         agent = durable_copy(starting_agent, known)
 
         def begin(input: Any, options: dict[str, Any]) -> RunResultStreaming:
-            with _prepared(known, options) as given:
-                return self._before.run_streamed(agent, input, **given)
+            with _prepared(known, options) as (given, done):
+                result = self._before.run_streamed(agent, input, **given)
+                closing: list[Any] = result.__dict__.setdefault("_holdfast_closing", [])
+                result.run_loop_task.add_done_callback(lambda _: closing.extend(done()))
+                return result
 
         result = begin(input, options)
         result.__class__ = DurableStream
@@ -107,10 +116,15 @@ class DurableStream(RunResultStreaming):
             finally:
                 # What the caller holds is the whole: its output, items and usage.
                 self.__dict__.update(rest.__dict__)
+        if self.__dict__["_holdfast_closing"]:
+            await asyncio.wait(self.__dict__["_holdfast_closing"])
 
 
 @contextlib.contextmanager
-def _prepared(options: Options, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _prepared(
+    options: Options, given: dict[str, Any]
+) -> Iterator[tuple[dict[str, Any], Callable[[], list[Any]]]]:
+    """What to give to the SDK's runner, and what to call at the end."""
     config = given.get("run_config")
     config = RunConfig() if config is None else hooks.coerce_run_config(config)
     provider = config.model_provider
@@ -123,9 +137,15 @@ def _prepared(options: Options, given: dict[str, Any]) -> Iterator[dict[str, Any
         else config.model,
         model_provider=DurableProvider(provider, options),
     )
-    token = active.set(Active(options, provider, Place()))
+    around = active.get()
+    user = object() if around is None else around.user
+    token = active.set(Active(options, provider, Place(), user))
     try:
-        yield {**given, "run_config": prepared, "session": durable_session(given.get("session"))}
+        session = durable_session(given.get("session"))
+        yield (
+            {**given, "run_config": prepared, "session": session},
+            (lambda: disconnect(user)) if around is None else list,
+        )
     finally:
         active.reset(token)
 
