@@ -372,35 +372,22 @@ async def test_sync_functions_of_the_agent_replay(connect: Connect) -> None:
         assert len(server.requests) == 1
 
 
-# Bad input, and what is said
+async def test_a_run_that_began_with_warm_clients_goes_on_with_new_ones(connect: Connect) -> None:
+    with ModelServer(["yes"]) as server:
+        agents = [durable(Agent(connect(server), name="asks"))]
 
+        @holdfast.workflow
+        async def asks(question: str, hours: int) -> list[str]:
+            outputs = [(await agents[-1].run(question)).output]
+            await holdfast.sleep(timedelta(hours=hours))
+            return [*outputs, (await agents[-1].run(question)).output]
 
-@pytest.mark.parametrize("thing", [None, "agent", object(), Agent])
-def test_what_is_no_agent_is_refused(thing: Any) -> None:
-    with pytest.raises(TypeError, match="an agent of Pydantic AI"):
-        durable(thing)
-
-
-def test_an_agent_needs_a_name() -> None:
-    with pytest.raises(holdfast.BadArguments, match=r"durable\(agent, name="):
-        durable(Agent(TestModel()))
-    assert durable(Agent(TestModel()), name="given").name == "given"
-
-
-def test_what_is_no_model_is_refused() -> None:
-    with pytest.raises(holdfast.BadArguments, match="openai:gpt-5"):
-        durable(Agent(TestModel(), name="asks"), models=[3])  # type: ignore[list-item]
-
-
-async def test_outside_of_runs_it_is_the_agent_it_was() -> None:
-    agent = Agent(TestModel(custom_output_text="yes"), name="asks")
-    made = durable(agent)
-    assert isinstance(made, Agent) and type(made).__name__ == "Agent"
-    assert (await made.run("go")).output == "yes"
-
-
-def test_it_says_what_will_be_journaled(capsys: pytest.CaptureFixture[str]) -> None:
-    agent = Agent(TestModel(), name="asks", tools=[named("look")])
-    durable(agent, explain=True)
-    said = capsys.readouterr().out
-    assert "asks.model" in said and "look" in said and len(said.splitlines()) == 4
+        async with Environment([asks]) as env:
+            assert await env.result(await env.start(asks, "first", 0)) == ["yes", "yes"]
+            run = await env.start(asks, "second", 1)
+            await env.settle()
+            await env.crash()
+            agents.append(durable(Agent(connect(server), name="asks")))
+            await env.advance(timedelta(hours=2))
+            assert await env.result(run) == ["yes", "yes"]
+        assert [asked.prompt for asked in server.requests] == ["first"] * 2 + ["second"] * 2
