@@ -23,6 +23,7 @@ class Settings:
     policy: Policy = field(default_factory=Policy)
     models: Sequence[BaseChatModel] = ()
     on_overflow: OnOverflow | None = None
+    approvals: bool = True  # interrupts wait; otherwise the caller of the graph is asked
     is_own_run: bool = False  # nothing else in the run asks people
 
 

@@ -20,9 +20,10 @@ from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import Active, Settings, active, entered, place_of
 from holdfast.adapters._langgraph_nodes import durable_nodes
 from holdfast.adapters._langgraph_saver import lent
+from holdfast.adapters._shared import AGENT_WORKFLOW, require_name
 
 _SETTINGS = "__holdfast_settings__"
-_OURS = (_SETTINGS, "__holdfast_workflow__")
+_OURS = (_SETTINGS, AGENT_WORKFLOW)
 _SINCE_1582 = 0x01B21DD213814000  # 100 ns from the epoch of uuids to 1970
 
 
@@ -83,6 +84,11 @@ class DurableGraph:
         copied.__dict__.update(kept)
         return copied
 
+    def __getattr__(self, name: str) -> Any:
+        if name == AGENT_WORKFLOW:
+            require_name(self, None)  # where it would be started: it says how to name it
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
     def _begin(self, config: Any) -> Active:
         outer = active()
         settings: Settings = self.__dict__.get(_SETTINGS) or (
@@ -133,7 +139,7 @@ def durable_graph(graph: Any, settings: Settings | None = None) -> Any:
     copied = object.__new__(kind)
     copied.__dict__.update(graph.__dict__)
     copied.__dict__.pop("__orig_class__", None)
-    copied.nodes = durable_nodes(graph.nodes, reduced_keys(graph))
+    copied.nodes = durable_nodes(graph.nodes, reduced_keys(graph), values.classes_in(graph))
     copied.__dict__[_SETTINGS] = settings
     return copied
 

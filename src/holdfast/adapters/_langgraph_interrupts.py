@@ -3,13 +3,17 @@
 What asks somebody waits where it is, inside its step, for a promise: `app.resolve` gives what
 `Command(resume=...)` would. Then it is run from its beginning, as LangGraph does it, and
 `interrupt()` returns the answer. The graph around it goes on with its other nodes meanwhile.
+
+With `approvals=False` the graph stops at its interrupts and its caller resumes it, as without
+Holdfast.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from langchain_core.runnables.config import var_child_runnable_config
@@ -22,6 +26,7 @@ _CONF = "configurable"
 _SCRATCHPAD = "__pregel_scratchpad"
 _ANSWERS_MAX = 1000
 _DIGITS = 8
+_UNANSWERED = "__holdfast_unanswered__"
 
 
 class Asking:
@@ -33,6 +38,7 @@ class Asking:
         found = active()
         self._memory = found.memory if found else None
         self._is_own_run = found is not None and found.settings.is_own_run
+        self.is_for_caller = found is not None and not found.settings.approvals
         pad = self._pad()
         self._answers: list[Any] = list(pad.resume) if pad is not None else []
 
@@ -42,7 +48,7 @@ class Asking:
     def config(self) -> Any:
         """For the next try: it counts its interrupts anew, and finds the answers so far."""
         pad = self._pad()
-        if pad is None:
+        if pad is None or self.is_for_caller:
             return self._config
         fresh = dataclasses.replace(
             pad, interrupt_counter=itertools.count().__next__, resume=list(self._answers)
@@ -76,13 +82,13 @@ async def answered(name: str, config: Any, once: Callable[[Any], Awaitable[Any]]
     asking = Asking(name, config)
     while True:
         given = asking.config()
-        token = var_child_runnable_config.set(given)
-        try:
-            return await once(given)
-        except GraphInterrupt as stop:
-            question = asking.question(stop)
-        finally:
-            var_child_runnable_config.reset(token)
+        with _under(given):
+            try:
+                return await once(given)
+            except GraphInterrupt as stop:
+                if asking.is_for_caller:
+                    return _unanswered(stop)
+                question = asking.question(stop)
         asking.answer(await question)
 
 
@@ -90,11 +96,31 @@ def answered_in_thread(name: str, config: Any, once: Callable[[Any], Any]) -> An
     asking = Asking(name, config)
     while True:
         given = asking.config()
-        token = var_child_runnable_config.set(given)
-        try:
-            return once(given)
-        except GraphInterrupt as stop:
-            question = asking.question(stop)
-        finally:
-            var_child_runnable_config.reset(token)
+        with _under(given):
+            try:
+                return once(given)
+            except GraphInterrupt as stop:
+                if asking.is_for_caller:
+                    return _unanswered(stop)
+                question = asking.question(stop)
         asking.answer(question.result())
+
+
+@contextlib.contextmanager
+def _under(config: Any) -> Iterator[None]:
+    token = var_child_runnable_config.set(config)
+    try:
+        yield
+    finally:
+        var_child_runnable_config.reset(token)
+
+
+def _unanswered(stop: GraphInterrupt) -> dict[str, Any]:
+    """What a step returns that leaves its questions to the caller of the graph."""
+    return {_UNANSWERED: list(stop.args[0])}
+
+
+def ask_caller(result: Any) -> Any:
+    if isinstance(result, dict) and _UNANSWERED in result:
+        raise GraphInterrupt(tuple(result[_UNANSWERED]))
+    return result

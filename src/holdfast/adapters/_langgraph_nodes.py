@@ -20,7 +20,7 @@ from langgraph.pregel.protocol import StreamProtocol
 import holdfast
 from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import active, inside, place_of
-from holdfast.adapters._langgraph_interrupts import answered
+from holdfast.adapters._langgraph_interrupts import answered, ask_caller
 from holdfast.adapters._shared import as_step
 
 _CONF = "configurable"
@@ -28,9 +28,11 @@ _STREAM, _RUNTIME, _NS = "__pregel_stream", "__pregel_runtime", "checkpoint_ns"
 _ONCE = holdfast.Retry(attempts=1)
 
 
-def durable_nodes(nodes: dict[str, PregelNode], reduced: frozenset[str]) -> dict[str, PregelNode]:
+def durable_nodes(
+    nodes: dict[str, PregelNode], reduced: frozenset[str], returns: Any
+) -> dict[str, PregelNode]:
     return {
-        name: node.copy({"bound": DurableNode(name, node, reduced)})
+        name: node.copy({"bound": DurableNode(name, node, reduced, returns)})
         if is_step(name, node)
         else node
         for name, node in nodes.items()
@@ -45,10 +47,10 @@ def is_step(name: str, node: PregelNode) -> bool:
 
 
 class DurableNode(Runnable[Any, Any]):
-    def __init__(self, name: str, node: PregelNode, reduced: frozenset[str]) -> None:
+    def __init__(self, name: str, node: PregelNode, reduced: frozenset[str], returns: Any) -> None:
         self.name = self._name = name
         self.bound = node.bound
-        self._reduced = reduced
+        self._reduced, self._returns = reduced, returns
         # Who has told LangGraph when to try a node again is taken at their word.
         self._retry = _ONCE if node.retry_policy else None
 
@@ -79,12 +81,12 @@ class DurableNode(Runnable[Any, Any]):
             return {**done, "streamed": streamed.items} if streamed.items else done
 
         retry = self._retry or found.settings.policy.retry
-        done = await as_step(self._name, work, retry=_ONCE if self._retry else retry)
+        done = await as_step(self._name, work, retry=retry, returns=self._returns)
         if not ran:
             streamed.again(done.get("streamed", ()))
         if "for_parent" in done:
             raise ParentCommand(done["for_parent"])
-        return done["returned"]
+        return ask_caller(done["returned"])
 
 
 class Streamed:

@@ -10,7 +10,7 @@ from langchain_core.tools import BaseTool, ToolException
 
 import holdfast
 from holdfast.adapters._langgraph_active import Active, active, call, call_in_thread, inside
-from holdfast.adapters._langgraph_interrupts import answered, answered_in_thread
+from holdfast.adapters._langgraph_interrupts import answered, answered_in_thread, ask_caller
 
 # What a tool says with it is meant for the model.
 _DEFAULT = holdfast.Retry(give_up_on=(ToolException,))
@@ -37,9 +37,8 @@ def _arun(original: Callable[..., Any]) -> Callable[..., Any]:
             with inside(found):
                 return await answered(call_id or self.name, kwargs.get("config"), once)
 
-        return await call(
-            _name(self, call_id), work, shown=_shown(self, tool_input), retry=_retry(self, found)
-        )
+        shown, retry = _shown(self, tool_input), _retry(self, found)
+        return ask_caller(await call(_name(self, call_id), work, shown=shown, retry=retry))
 
     return arun
 
@@ -59,9 +58,8 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
             with inside(found):
                 return answered_in_thread(call_id or self.name, kwargs.get("config"), once)
 
-        return call_in_thread(
-            _name(self, call_id), work, shown=_shown(self, tool_input), retry=_retry(self, found)
-        )
+        shown, retry = _shown(self, tool_input), _retry(self, found)
+        return ask_caller(call_in_thread(_name(self, call_id), work, shown=shown, retry=retry))
 
     return run
 

@@ -11,6 +11,7 @@ each process, and a node that removes a message by its id would not find it on r
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -26,6 +27,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 import holdfast
 
 _DEEP_MAX = 20
+_CLOSURES_MAX = 4
 _CLASSES: tuple[type, ...] = (
     lc.AIMessage, lc.AIMessageChunk, lc.HumanMessage, lc.HumanMessageChunk, lc.SystemMessage,
     lc.SystemMessageChunk, lc.ToolMessage, lc.ToolMessageChunk, lc.FunctionMessage,
@@ -76,6 +78,40 @@ def _shown(message: lc.BaseMessage) -> dict[str, Any]:
     for name in ("tool_calls", "tool_call_id", "name"):
         if value := getattr(message, name, None):
             found[name] = value
+    return found
+
+
+# Classes of one's own
+
+
+def classes_in(graph: Any) -> Any:
+    """An annotation that leads to the classes of a graph's state, and of an agent's structured
+    answers."""
+    found: list[Any] = list(getattr(getattr(graph, "builder", None), "schemas", ()))
+    for node in graph.nodes.values():
+        bound = getattr(node.bound, "bound", node.bound)  # in a node that is durable already
+        function = getattr(bound, "afunc", None) or getattr(bound, "func", None)
+        found += _answers_in(function, set(), 0)
+    return tuple.__class_getitem__(tuple(dict.fromkeys(found))) if found else Any
+
+
+def _answers_in(function: Any, seen: set[int], depth: int) -> list[Any]:
+    """The schemas of `create_agent(response_format=...)` are to be found in its nodes only."""
+    found: list[Any] = []
+    if depth > _CLOSURES_MAX or id(function) in seen:
+        return found
+    seen.add(id(function))
+    for cell in getattr(function, "__closure__", None) or ():
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            continue  # not bound yet
+        for one in value.values() if type(value) is dict else (value,):
+            if inspect.isfunction(one):
+                found += _answers_in(one, seen, depth + 1)
+            elif isinstance(schema := getattr(one, "schema", None), type):
+                if type(one).__module__.startswith("langchain.agents."):
+                    found.append(schema)
     return found
 
 

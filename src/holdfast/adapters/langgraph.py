@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import langgraph.func
 import langgraph.pregel._checkpoint
 import langgraph.pregel._messages
 import langgraph.pregel._read
@@ -24,7 +25,9 @@ from langgraph.pregel import Pregel
 import holdfast
 from holdfast.adapters import _langgraph_graphs as graphs
 from holdfast.adapters import _langgraph_models as models_
+from holdfast.adapters import _langgraph_tasks as tasks
 from holdfast.adapters import _langgraph_tools as tools_
+from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import OnOverflow, Settings
 from holdfast.adapters._shared import Policy, make_startable, require_hooks, require_name
 
@@ -42,6 +45,7 @@ def durable(
     tools: holdfast.Retry | Mapping[str, holdfast.Retry] | None = None,
     models: Sequence[BaseChatModel] = (),
     on_overflow: OnOverflow | None = None,
+    approvals: bool = True,
     explain: bool = False,
 ) -> G:
     """A compiled graph that goes on where it was, whatever dies.
@@ -49,7 +53,8 @@ def durable(
     name: of its runs, if not the graph's own. retry: for calls of models, and for nodes; tools: for
     calls of tools, of all or by name; the engine's policy by default. models: whom to ask when the
     graph's own model cannot be reached any more, in this order. on_overflow: makes shorter messages
-    of those that a model could not read. explain: prints what will be journaled.
+    of those that a model could not read. approvals: interrupts wait durably; if not, the graph
+    stops at them and its caller resumes it. explain: prints what will be journaled.
     """
     if not isinstance(graph, Pregel):
         raise TypeError(
@@ -60,11 +65,13 @@ def durable(
         if not isinstance(model, BaseChatModel):
             raise TypeError(f"models=: chat models such as ChatOpenAI(...), not {model!r}")
     _check_hooks()
-    settings = Settings(Policy(retry=retry, tools=tools), tuple(models), on_overflow)
+    policy = Policy(retry=retry, tools=tools)
+    settings = Settings(policy, tuple(models), on_overflow, approvals)
     made: Any = graphs.durable_graph(graph, settings)
     models_.install()
     tools_.install()
     graphs.install()
+    tasks.install()
     own_name = name or (graph.name if graph.name != _UNNAMED else None)
     if own_name is not None:
         make_startable(made, _workflow(made, require_name(graph, own_name), settings))
@@ -79,6 +86,7 @@ def _workflow(graph: Any, name: str, settings: Settings) -> holdfast.Workflow[An
     async def run(input: Any, config: Any = None, **options: Any) -> Any:
         return await alone.ainvoke(input, config, **options)
 
+    run.__annotations__["return"] = values.classes_in(graph)
     return holdfast.workflow(name=name)(run)
 
 
@@ -95,6 +103,7 @@ def _check_hooks() -> None:
         "langgraph": {
             "Pregel.astream": getattr(Pregel, "astream", None),
             "PregelNode.copy": getattr(langgraph.pregel._read.PregelNode, "copy", None),
+            "_TaskFunction.__call__": getattr(langgraph.func, "_TaskFunction", None),
             "uuid6": getattr(langgraph.pregel._checkpoint, "uuid6", None),
             "StreamMessagesHandler": getattr(
                 langgraph.pregel._messages, "StreamMessagesHandler", None
@@ -111,4 +120,4 @@ def _explain(graph: Any, name: str | None) -> None:
     print(f"{name or 'this graph'}: inside of runs these are steps:")
     print(f"  nodes: {', '.join(steps)}")
     print("  calls of chat models, as llm")
-    print("  calls of tools, as tool:call-id")
+    print("  calls of tools, as tool:call-id, and of @task functions")

@@ -1,0 +1,79 @@
+"""Functions of LangGraph's functional API: each call of a `@task` is a step."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import langgraph.func
+from langgraph._internal._runnable import is_async_callable
+
+import holdfast
+from holdfast.adapters._langgraph_active import Active, active, call, call_in_thread, inside
+from holdfast.adapters._langgraph_interrupts import answered, answered_in_thread, ask_caller
+
+_ONCE = holdfast.Retry(attempts=1)
+
+
+def install() -> None:
+    kind: Any = langgraph.func._TaskFunction
+    if not hasattr(kind.__call__, "__wrapped__"):
+        kind.__call__ = _calling(kind.__call__)
+
+
+def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def calling(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = active()
+        if found is None:
+            return original(self, *args, **kwargs)
+        make = _stepped if is_async_callable(self.func) else _stepped_in_thread
+        # Who has told LangGraph when to try a task again is taken at their word.
+        retry = _ONCE if self.retry_policy else found.settings.policy.retry
+        return langgraph.func._call_with_options(
+            make(self.func, found, retry),
+            args,
+            kwargs,
+            retry_policy=self.retry_policy,
+            cache_policy=self.cache_policy,
+            timeout=self.timeout,
+        )
+
+    return calling
+
+
+def _stepped(func: Callable[..., Any], found: Active, retry: holdfast.Retry | None) -> Any:
+    name = getattr(func, "__name__", type(func).__name__)
+
+    @functools.wraps(func)
+    async def stepped(*args: Any, **kwargs: Any) -> Any:
+        async def once(config: Any) -> Any:
+            return await func(*args, **kwargs)
+
+        async def work() -> Any:
+            with inside(found):
+                return await answered("/".join((*found.path, name)), None, once)
+
+        return ask_caller(await call(name, work, retry=retry))
+
+    return stepped
+
+
+def _stepped_in_thread(
+    func: Callable[..., Any], found: Active, retry: holdfast.Retry | None
+) -> Any:
+    name = getattr(func, "__name__", type(func).__name__)
+
+    @functools.wraps(func)
+    def stepped(*args: Any, **kwargs: Any) -> Any:
+        def once(config: Any) -> Any:
+            return func(*args, **kwargs)
+
+        def work() -> Any:
+            with inside(found):
+                return answered_in_thread("/".join((*found.path, name)), None, once)
+
+        return ask_caller(call_in_thread(name, work, retry=retry))
+
+    return stepped
