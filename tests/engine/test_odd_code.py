@@ -284,6 +284,7 @@ async def test_a_fresh_start_from_the_wrong_place_is_refused(
         {"while_waiting": "zz"},
         {"durability": "x"},
         {"priority": "high"},
+        {"priority": 2**31},
         {"priority": 2**70},
         {"session": ""},
         {"id": 5},

@@ -165,6 +165,36 @@ def test_odd_options_are_refused(query: str) -> None:
         PostgresStore(f"postgresql://u@h/d?{query}")
 
 
+@pytest.mark.parametrize("password", ["pa:hush", "pa@hush", "%40hush", "hush/pa", "hu#sh", "hu?sh"])
+def test_no_part_of_a_password_is_shown(password: str) -> None:
+    try:
+        said = parse(f"postgresql://me:{password}@h/d").shown
+    except StoreError as error:
+        said = str(error)
+    assert not re.search(r"hu|sh|pa[:@]", said)
+    with pytest.raises(StoreError, match="percent-encoded") as raised:
+        parse(f"postgresql://me:{password}@[h/d")
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("query", "hosts"),
+    [
+        ("host=a,b", ("a", "b")),
+        ("host=a,b&port=1", ("a:1", "b:1")),
+        ("host=a,::1&port=1,2&target_session_attrs=read-write", ("a:1", "[::1]:2")),
+    ],
+)
+def test_hosts_may_be_named_behind_the_question_mark(query: str, hosts: tuple[str, ...]) -> None:
+    """To the driver they would be one, and that is the first to answer, be it a standby."""
+    found = parse(f"postgresql://me:hush@/d?{query}")
+    assert found.hosts == tuple(f"postgresql://me:hush@{host}/d" for host in hosts)
+
+
+def test_a_directory_of_sockets_is_left_to_the_driver() -> None:
+    assert parse("postgresql:///d?host=/run/pg").hosts == ("postgresql:/d?host=%2Frun%2Fpg",)
+
+
 @pytest.mark.parametrize(
     "setting",
     ["synchronous_commit = off", "default_transaction_isolation = 'repeatable read'"],

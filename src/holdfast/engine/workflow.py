@@ -82,7 +82,7 @@ class RunOptions:
             if getattr(self, name) not in choices:
                 listed = ", ".join(repr(choice) for choice in choices)
                 raise BadArguments(f"{name} is one of {listed}, not {getattr(self, name)!r}")
-        if not isinstance(self.priority, int) or abs(self.priority) > 2**31:
+        if not isinstance(self.priority, int) or abs(self.priority) >= 2**31:
             raise BadArguments(f"priority is a whole number below 2**31, not {self.priority!r}")
         if self.durability == "none" and self.session is not None:
             raise BadArguments(
