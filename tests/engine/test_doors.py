@@ -12,7 +12,12 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status
+from holdfast.engine import loop
+from holdfast.errors import StoreUnavailable
+from holdfast.store.base import Leasekeeper
+from holdfast.store.sqlite import SQLiteStore
 from holdfast.testing import Environment
+from holdfast.types import WorkerRow
 
 DAY = timedelta(days=1)
 
@@ -105,3 +110,19 @@ def test_an_app_whose_event_loop_is_gone_says_so() -> None:
     asyncio.run(forgets_to_close())
     with pytest.raises(holdfast.WrongEventLoop, match="is closed"):
         asyncio.run(app.list())
+
+
+async def test_an_app_that_could_not_open_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def refused(self: SQLiteStore, worker: WorkerRow) -> Leasekeeper:
+        raise StoreUnavailable("all connections are taken")
+
+    before = asyncio.all_tasks()
+    with monkeypatch.context() as patch:
+        patch.setattr(SQLiteStore, "register", refused)
+        with pytest.raises(StoreUnavailable):
+            await Holdfast("sqlite://:memory:", workflows=[works]).open()
+    await asyncio.sleep(0)
+    assert asyncio.all_tasks() == before
+    assert asyncio.get_running_loop() not in loop._installed

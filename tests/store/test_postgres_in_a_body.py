@@ -45,13 +45,13 @@ async def test_waiting_for_another_connection_is_no_timer_of_the_run(
     once = Link._once
 
     async def fails_in_a_body(
-        self: Link, work: Callable[..., Coroutine[Any, Any, object]], again: bool
+        self: Link, work: Callable[..., Coroutine[Any, Any, object]], again: bool, seconds: float
     ) -> object:
         nonlocal failed
         if scope() is not None and failed < FAILURES:
             failed += 1
             raise ConnectionResetError("cut")
-        return await once(self, work, again)
+        return await once(self, work, again, seconds)
 
     monkeypatch.setattr(Link, "_once", fails_in_a_body)
     async with holdfast.Holdfast(postgres_url, workflows=[looks_around]) as app:

@@ -15,10 +15,14 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import trouble
+from holdfast.engine.journal import size_of
 from holdfast.errors import LeaseLost, StoreError, StoreMoved
 from holdfast.store.base import (
     Append,
     Appended,
+    ContinueAs,
+    End,
+    MessageWrite,
     Operation,
     Outcome,
     Refused,
@@ -36,6 +40,8 @@ log = logging.getLogger("holdfast")
 
 BATCH_ENTRIES_MAX = 256
 BATCH_STARTS_MAX = 512
+BATCH_BYTES_MAX = 16 << 20
+"""A batch ends with the operation that reaches it: no store takes any amount in one statement."""
 RETRY_SECONDS_MAX = 1.0
 HELP_FROM_RUNS = 64
 
@@ -135,14 +141,22 @@ class Committer:
             self._helping = False
 
     async def _commit_some(self) -> None:
-        starts, self._starts = self._starts[:BATCH_STARTS_MAX], self._starts[BATCH_STARTS_MAX:]
+        size = 0
+        starts: list[tuple[Start, asyncio.Future[Started]]] = []
+        for start in self._starts[:BATCH_STARTS_MAX]:
+            starts.append(start)
+            size += len(start[0].run.input)
+            if size >= BATCH_BYTES_MAX:
+                break
+        del self._starts[: len(starts)]
         appends: list[Append] = []
         room = BATCH_ENTRIES_MAX
-        for run in self._dirty:
-            append = run.operation(room)
+        for run in self._dirty if size < BATCH_BYTES_MAX else ():
+            append = run.operation(room, BATCH_BYTES_MAX - size)
             appends.append(append)
             room -= len(append.entries)
-            if room <= 0:
+            size += _size(append)
+            if room <= 0 or size >= BATCH_BYTES_MAX:
                 break
         runs, self._dirty = self._dirty[: len(appends)], self._dirty[len(appends) :]
         if not starts and not appends:
@@ -221,3 +235,15 @@ class Committer:
         else:
             assert isinstance(outcome, Started)
             future.set_result(outcome)
+
+
+def _size(append: Append) -> int:
+    """How much an append carries, about."""
+    size = sum(map(size_of, append.entries))
+    if isinstance(append.then, End):
+        size += len(append.then.output or b"")
+    elif isinstance(append.then, ContinueAs):
+        size += len(append.then.input)
+    for write in append.session:
+        size += len((write.payload if isinstance(write, MessageWrite) else write.value) or b"")
+    return size

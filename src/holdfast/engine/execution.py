@@ -265,9 +265,9 @@ class Execution:
         if at > self.now:
             self.now = at
 
-    def operation(self, limit: int) -> Append:
+    def operation(self, limit: int, bytes_max: int) -> Append:
         """What is to be committed now."""
-        entries = self.journal.take(limit)
+        entries = self.journal.take(limit, bytes_max)
         complete = len(entries) == self.journal.last_seq - self.journal.durable_seq
         then = self.then if complete else None
         # Only what becomes of the run needs the time; entries have their own.

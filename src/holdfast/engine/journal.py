@@ -233,9 +233,16 @@ class Journal:
     def has_pending(self) -> bool:
         return bool(self._pending)
 
-    def take(self, limit: int) -> list[Entry]:
-        """The next entries to write. They stay pending until `written`."""
-        return self._pending[:limit]
+    def take(self, limit: int, bytes_max: int) -> list[Entry]:
+        """The next entries to write, up to the one that reaches `bytes_max`. They stay pending
+        until `written`."""
+        taken = self._pending[:limit]
+        size = 0
+        for count, entry in enumerate(taken, 1):
+            size += size_of(entry)
+            if size >= bytes_max:
+                return taken[:count]
+        return taken
 
     def forget_unwritten(self) -> None:
         """What was to be written cannot be: the journal ends where the store's does."""
@@ -246,3 +253,8 @@ class Journal:
         if count:
             self.durable_seq = self._pending[count - 1].seq
             del self._pending[:count]
+
+
+def size_of(entry: Entry) -> int:
+    """How much payload an entry carries."""
+    return len(entry.input or b"") + len(entry.output or b"")

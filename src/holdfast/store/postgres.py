@@ -35,7 +35,7 @@ from holdfast.store.postgres_address import parse
 from holdfast.store.postgres_bell import Bell, soon
 from holdfast.store.postgres_commit import Committing
 from holdfast.store.postgres_find import conditions
-from holdfast.store.postgres_link import Link
+from holdfast.store.postgres_link import LONG_READ_SECONDS, Link
 from holdfast.store.postgres_queues import Queues
 from holdfast.store.postgres_schedules import Schedules
 from holdfast.store.postgres_servers import Servers
@@ -57,6 +57,8 @@ from holdfast.types import (
 )
 
 HOLD_SECONDS = 10.0
+FORGET_REQUESTS = 10_000
+FORGET_TIMES_MAX = 1000
 _ANY_STRIKES = (1 << 31) - 1
 _SUSPECT_STRIKES = 2
 
@@ -124,7 +126,8 @@ class PostgresStore(Queues, Schedules):
         return [Claimed(run_row(row), row[28]) for row in rows]
 
     async def journal(self, run: RunKey) -> list[Entry]:
-        return [entry(row) for row in await self._link.read(self._sql["journal"], run)]
+        rows = await self._link.read(self._sql["journal"], run, seconds=LONG_READ_SECONDS)
+        return [entry(row) for row in rows]
 
     async def mail(self, runs: Sequence[tuple[RunKey, int]]) -> list[Mail]:
         if not runs:
@@ -236,7 +239,8 @@ class PostgresStore(Queues, Schedules):
         return {row[0]: row[1] for row in rows}
 
     async def session_messages(self, session: str, *, after: int = 0) -> list[tuple[int, bytes]]:
-        rows = await self._link.read(self._sql["messages"], session, after)
+        sql = self._sql["messages"]
+        rows = await self._link.read(sql, session, after, seconds=LONG_READ_SECONDS)
         return [(row[0], row[1]) for row in rows]
 
     # Workers
@@ -320,6 +324,11 @@ class PostgresStore(Queues, Schedules):
     ) -> int:
         values = (ended_before, limit, now, keep_ids_until)
         (row,) = await self._link.read(self._sql["prune"], *values)
+        # A busy store writes more answers in a day than runs: these go whether runs do or not.
+        for _ in range(FORGET_TIMES_MAX):
+            (gone,) = await self._link.read(self._sql["forget_requests"], FORGET_REQUESTS)
+            if gone[0] < FORGET_REQUESTS:
+                break
         return int(row[0])
 
     async def backup(self, path: str) -> None:

@@ -32,9 +32,19 @@ _GONE = frozenset(
         "57P05",  # idle for too long
         "25006",  # it has become a standby
         "53300",  # all its connections are taken
+        "25P03",  # an administrator's time-outs, which end the session, too
+        "25P04",
     }
 )
-_TRY_AGAIN = frozenset({"40P01", "40001", "55P03"})  # deadlock, serialisation, lock_timeout
+_TRY_AGAIN = frozenset(
+    {
+        "40P01",  # deadlock
+        "40001",  # serialisation
+        "55P03",  # lock_timeout
+        "57014",  # statement_timeout, or an administrator cancelled it
+    }
+)
+_NOT_NOW = ("53", "57", "58")  # classes of errors that are the server's, and nobody's fault here
 _CURES = {
     "28P01": "The server does not accept the password.",
     "28000": "The server does not let this user in: look at its pg_hba.conf.",
@@ -81,4 +91,6 @@ def store_error(error: BaseException, where: str) -> StoreError:
         return StoreUnavailable(f"{_CURES[code]} {said}")
     if is_gone(error) or is_passing(error):
         return StoreUnavailable(f"The server cannot be reached or does not answer. {said}")
+    if code.startswith(_NOT_NOW):
+        return StoreUnavailable(f"The server cannot do it now. {said}")
     return StoreError(f"PostgreSQL refused an operation. {said}")

@@ -14,7 +14,7 @@ import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
 import asyncpg
@@ -27,6 +27,9 @@ T = TypeVar("T")
 Rows = list[Any]
 
 STATEMENT_SECONDS = 15.0
+BYTES_PER_SECOND_MIN = 1 << 20
+"""A statement has that much more time for what it carries: one that is cut each time never ends."""
+LONG_READ_SECONDS = 180.0
 RETRY_SECONDS = 10.0
 NAP_SECONDS_MAX = 0.5
 
@@ -63,8 +66,8 @@ class Link:
     def is_open(self) -> bool:
         return self._slots is not None
 
-    async def read(self, sql: str, *values: object) -> Rows:
-        return await self._through(lambda connection, _: connection.fetch(sql, *values))
+    async def read(self, sql: str, *values: object, seconds: float = STATEMENT_SECONDS) -> Rows:
+        return await self._through(lambda connection, _: connection.fetch(sql, *values), seconds)
 
     async def write(
         self, function: str, *values: object, id: uuid.UUID | None = None, again: bool = False
@@ -83,9 +86,12 @@ class Link:
             answer = await connection.fetchval(sql, id, again or repeated, *values)
             return answer or []
 
-        return await self._through(send)
+        seconds = STATEMENT_SECONDS + _bytes_in(values) / BYTES_PER_SECOND_MIN
+        return await self._through(send, seconds)
 
-    async def _through(self, work: Callable[[Connection, bool], Coroutine[Any, Any, T]]) -> T:
+    async def _through(
+        self, work: Callable[[Connection, bool], Coroutine[Any, Any, T]], seconds: float
+    ) -> T:
         if self._slots is None:
             raise NotOpen(
                 f"The store {self.address.shown} is not open: `await store.open()` first."
@@ -101,7 +107,7 @@ class Link:
         async with self._slots:
             while True:
                 try:
-                    return await self._once(work, again)
+                    return await self._once(work, again, seconds)
                 except (*errors.DRIVER_ERRORS, StoreUnavailable) as error:
                     gone = errors.is_gone(error)
                     again = again or gone
@@ -112,10 +118,13 @@ class Link:
                 nap = min(nap * 2, NAP_SECONDS_MAX)
 
     async def _once(
-        self, work: Callable[[Connection, bool], Coroutine[Any, Any, T]], again: bool
+        self,
+        work: Callable[[Connection, bool], Coroutine[Any, Any, T]],
+        again: bool,
+        seconds: float,
     ) -> T:
         connection = await self._take()
-        cut = cut_after(connection, STATEMENT_SECONDS)
+        cut = cut_after(connection, seconds)
         try:
             result = await work(connection, again)
         except BaseException as error:
@@ -144,6 +153,17 @@ class Link:
             connection.terminate()
         else:
             self._idle.append(connection)
+
+
+def _bytes_in(values: Iterable[object]) -> int:
+    """How much payload a statement carries, in columns too."""
+    size = 0
+    for value in values:
+        if isinstance(value, bytes):
+            size += len(value)
+        elif isinstance(value, list) and value and isinstance(value[0], bytes | None):
+            size += sum(len(one) for one in value if isinstance(one, bytes))
+    return size
 
 
 async def _sleep(seconds: float) -> None:

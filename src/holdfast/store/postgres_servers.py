@@ -32,6 +32,12 @@ _SERVER_SETTINGS = {
     "tcp_keepalives_idle": "5",
     "tcp_keepalives_interval": "2",
     "tcp_keepalives_count": "3",
+    # What an administrator has set for sessions in general is not meant for these: they watch for
+    # seconds, and hold signs of life for as long as a worker lives. Statements that take too long
+    # are ended from this side.
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_session_timeout": "0",
 }
 
 _open: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -104,7 +110,10 @@ class Servers:
 
     def _check(self, timeline: str) -> None:
         if not timeline:
-            raise StoreUnavailable("This server is a standby: it takes no writes.")
+            raise StoreUnavailable(
+                "This server takes no writes: it is a standby, or default_transaction_read_only "
+                "is on."
+            )
         if timeline < self._timeline:
             raise StoreUnavailable(
                 f"This server is on timeline {timeline}, and another one of {self.address.shown} "

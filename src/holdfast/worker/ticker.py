@@ -8,6 +8,7 @@ tells the next tick and the next deadline together with the next run.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 from collections.abc import Sequence
@@ -29,6 +30,8 @@ log = logging.getLogger("holdfast")
 TICKS_PER_TURN_MAX = 100
 RETRY_MICROS = 60_000_000
 RETRY_STORE_MICROS = 1_000_000
+NAP_SECONDS = 0.02
+NAP_SECONDS_MAX = 2.0
 TOO_LATE = codec.encode_error(
     DeadlineExceeded("the run did not end before its deadline"), what="the error"
 )
@@ -39,6 +42,8 @@ class Ticker:
         self._worker = worker
         self._workflows = workflows
         self._alarm: Alarm | None = None
+        self._again: asyncio.TimerHandle | None = None
+        self._nap_seconds = NAP_SECONDS
         self._next: Micros | None = None  # the next tick, as far as this worker knows
         self._deadline: Micros | None = None  # and the next deadline
         self._failed: dict[str, tuple[Micros, Micros]] = {}  # when they changed; when to try again
@@ -47,6 +52,9 @@ class Ticker:
         if self._alarm is not None:
             self._alarm.cancel()
             self._alarm = None
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
 
     async def turn(self) -> None:
         """Makes the ticks that are due. A schedule that cannot tick holds nobody else up."""
@@ -80,8 +88,11 @@ class Ticker:
                 return  # somebody else was quicker, or has changed it
             _report(row, move, ticked)
 
-    async def arm(self) -> None:
-        """Asks when there will be something to do, and sets the alarm to it."""
+    async def arm(self, found_none: bool) -> None:
+        """Asks when there will be something to do, and sets the alarm to it.
+
+        found_none: the worker has just looked for runs, and there was none to claim.
+        """
         self.close()
         worker = self._worker
         alone = not worker.runs
@@ -93,11 +104,22 @@ class Ticker:
         times = [at for at in (due.tick, due.deadline) if at is not None]
         if any(at <= now for at in times):
             worker.wake()  # it has come just now, or there are more than fit into a turn
+        self._look_again(found_none and due.run is not None and due.run <= now)
         upcoming = [at for at in (due.run, *times) if at is not None and at > now]
         if upcoming:
             self._alarm = worker.clock.call_at(min(upcoming), worker.wake, worker.hooks.call_later)
         if worker.on_looked is not None:
             worker.on_looked(due.first)
+
+    def _look_again(self, passed_over: bool) -> None:
+        """A run that is due and was not found a moment ago has just fallen due, or somebody had a
+        lock on it or on its session, who may not ring when it is gone."""
+        if not passed_over:
+            self._nap_seconds = NAP_SECONDS
+            return
+        hooks = self._worker.hooks
+        self._again = hooks.call_later(self._nap_seconds, self._worker.wake)
+        self._nap_seconds = min(2 * self._nap_seconds, NAP_SECONDS_MAX)
 
     async def _next_besides(self, now: Micros) -> Micros | None:
         """The next tick, where schedules that cannot tick count from when they are tried again."""

@@ -97,7 +97,12 @@ class Worker:
         self.hooks = hook(loop, BodyTimers())
         hosts.opened(self)
         self.committer.open()
-        await self._tenure.begin()
+        try:
+            await self._tenure.begin()
+        except BaseException:
+            self.committer.abort()
+            self._forget()
+            raise
         self._unlisten = self.store.listen(self._rung, ends=False)
         self._task = contextvars.Context().run(
             lambda: loop.create_task(self._serve(), name="holdfast-worker")
@@ -298,12 +303,15 @@ class Worker:
             await self._fetch_mail([(run.row.key, run.inbox.seen) for run in here])
         if not self._draining:
             await self._ticker.turn()
-        while not self._draining and (room := self._room()) > 0 and self.lease_holds():
-            claimed = await self._claim(min(room, CLAIM_MAX))
+        while asked := self._may_claim():
+            claimed = await self._claim(min(self._room(), CLAIM_MAX))
             if not claimed:
                 break
             await self._open_runs(claimed)
-        await self._ticker.arm()
+        await self._ticker.arm(asked)
+
+    def _may_claim(self) -> bool:
+        return not self._draining and self._room() > 0 and self.lease_holds()
 
     async def _claim(self, limit: int) -> list[Claimed]:
         claimer, now = self.id, self.clock.now()

@@ -35,7 +35,5 @@ BEGIN
     DELETE FROM shares s USING shares lowest
     WHERE s.key <> '' AND lowest.queue = s.queue AND lowest.key = '' AND s.served <= lowest.served;
     DELETE FROM limits WHERE next_at < _ended_before AND held_until < _ended_before;
-    DELETE FROM requests WHERE id IN (
-        SELECT id FROM requests WHERE at < now() - interval '10 minutes' LIMIT 10000);
     RETURN coalesce(cardinality(_keys), 0);
 END $$;

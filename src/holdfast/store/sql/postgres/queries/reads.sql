@@ -118,6 +118,15 @@ SELECT id, quarantined FROM "{schema}".reap($1, $2, $3);
 -- Deletes runs that ended long ago.
 SELECT "{schema}".prune($1, $2, $3, $4);
 
+-- name: forget_requests
+-- Deletes answers that nobody can still be waiting for, some of them at a time; says how many.
+WITH gone AS (
+    DELETE FROM "{schema}".requests WHERE id IN (
+        SELECT id FROM "{schema}".requests WHERE at < now() - interval '10 minutes'
+        LIMIT $1 FOR UPDATE SKIP LOCKED)
+    RETURNING 1)
+SELECT count(*) FROM gone;
+
 -- name: tombstone
 -- What is left of a deleted run.
 SELECT status, ended_at, expires_at FROM "{schema}".tombstones WHERE id = $1;

@@ -1,0 +1,163 @@
+"""What administrators set or cancel, others' locks and large payloads stop nothing for good."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+pytest.register_assert_rewrite("holdfast.testing")
+
+import holdfast  # noqa: E402
+from holdfast.store import postgres, postgres_link  # noqa: E402
+from holdfast.store.base import Append, Appended, End  # noqa: E402
+from holdfast.store.postgres import PostgresStore  # noqa: E402
+from holdfast.store.postgres_open import upgrade  # noqa: E402
+from holdfast.testing.conformance.given import NOW, claim, start, worker  # noqa: E402
+from holdfast.testing.postgres import PostgresServer  # noqa: E402
+from holdfast.types import Entry, Kind, MailKind, Status  # noqa: E402
+from tests.store.locks import Locks, locks, until  # noqa: E402
+
+SECONDS_MAX = 60
+_WAITING = """
+SELECT pid FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND application_name = 'holdfast' AND query ~ $1
+"""
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
+    await upgrade(postgres_url)
+    made = PostgresStore(postgres_url)
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+async def seen(postgres_url: str) -> AsyncIterator[Locks]:
+    async with locks(postgres_url) as view:
+        yield view
+
+
+async def lock_run(seen: Locks, id: str) -> None:
+    await seen.server.execute(f'SELECT 1 FROM "{seen.schema}".runs WHERE id = $1 FOR UPDATE', id)
+
+
+async def waiting(seen: Locks, function: str) -> int:
+    """The session that waits for a lock in a call of one of our functions."""
+    call = f"{seen.schema}.\\.{function}\\("
+
+    async def look() -> list[int]:
+        return [row["pid"] for row in await seen.server.fetch(_WAITING, call)]
+
+    (pid,) = await until(look, f"{function} waits for a lock")
+    return pid
+
+
+async def test_a_commit_whose_statement_is_cancelled_is_sent_again(
+    store: PostgresStore, seen: Locks
+) -> None:
+    await worker(store, "w")
+    await start(store, "r")
+    (claimed,) = await claim(store, "w")
+    run = claimed.row
+    end = [Entry(2, Kind.END, "", NOW)]
+    async with seen.server.transaction():
+        await lock_run(seen, "r")
+        append = Append(run.key, run.epoch, end, NOW, End(Status.COMPLETED, b"1"))
+        committing = asyncio.create_task(store.commit([append]))
+        pid = await waiting(seen, "append")
+        # As statement_timeout does, which a pooler may set, or an administrator.
+        assert await seen.server.fetchval("SELECT pg_cancel_backend($1)", pid)
+        await until(lambda: _error(seen, pid), "the statement is cancelled")
+    async with asyncio.timeout(SECONDS_MAX):
+        assert await committing == [Appended()]
+
+
+async def _error(seen: Locks, pid: int) -> bool:
+    """Whether a session has done something else since it waited."""
+    sql = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $1"
+    return await seen.server.fetchval(sql, pid) == "Client"
+
+
+async def test_time_outs_for_sessions_in_general_do_not_end_a_workers_signs_of_life(
+    postgres: PostgresServer,
+) -> None:
+    url = postgres.create_database("impatient")
+    await upgrade(url)
+    stores = [PostgresStore(url), PostgresStore(url)]
+    told: list[str] = []
+    async with locks(url) as seen:
+        for setting in ("statement_timeout", "idle_session_timeout", "lock_timeout"):
+            postgres.sql(f"ALTER DATABASE impatient SET {setting} = '100ms'")
+        for name, store in zip(("a", "b"), stores, strict=True):
+            await store.open()
+            await worker(store, name)
+        before = [await seen.holders(name) for name in ("a", "b")]
+        stores[0].watch((await stores[0].workers())[1], lambda: told.append("b"))
+        await until(lambda: seen.watchers("b"), "b is watched")
+        await seen.server.execute("SELECT pg_sleep(1)")
+        assert await until(lambda: seen.watchers("b"), "b is still watched")
+        assert [await seen.holders(name) for name in ("a", "b")] == before
+        assert told == []
+        for store in stores:
+            await store.close()
+
+
+@holdfast.workflow
+async def one() -> int:
+    return 1
+
+
+@pytest.mark.parametrize("locked", ["session", "run"])
+async def test_a_run_that_was_locked_when_it_fell_due_begins_soon_after(
+    store: PostgresStore, seen: Locks, monkeypatch: pytest.MonkeyPatch, locked: str
+) -> None:
+    """Whoever had the lock need not ring: a start that is refused does not."""
+    monkeypatch.setattr(PostgresStore, "poll_seconds", 10_000.0)
+    async with holdfast.Holdfast(store.url, workflows=[one]) as app:
+        async with seen.server.transaction():
+            delayed = app.with_options(id="r", session="s", delay=timedelta(seconds=0.5))
+            run = await delayed.start(one)
+            if locked == "session":
+                key = f"hashtextextended('{seen.schema}/session/s', 0)"
+                await seen.server.execute(f"SELECT pg_advisory_xact_lock({key})")
+            else:
+                await lock_run(seen, "r")
+            await seen.server.execute("SELECT pg_sleep(1)")
+            assert (await run.status()) is Status.PENDING
+        async with asyncio.timeout(SECONDS_MAX):
+            assert await run.result() == 1
+
+
+async def test_old_answers_are_deleted_however_many_there_are(
+    store: PostgresStore, seen: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres, "FORGET_REQUESTS", 10)
+    requests = f'"{seen.schema}".requests'
+    for number, age in ((35, "1 hour"), (3, "1 minute")):
+        await seen.server.execute(
+            f"INSERT INTO {requests} (id, outcome, at) SELECT gen_random_uuid(), '{{1}}', "
+            f"now() - interval '{age}' FROM generate_series(1, {number})"
+        )
+    assert await store.prune(NOW, 200) == 0
+    assert await seen.server.fetchval(f"SELECT count(*) FROM {requests}") == 3
+
+
+async def test_a_large_payload_has_the_time_it_takes(
+    store: PostgresStore, seen: Locks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_link, "STATEMENT_SECONDS", 0.1)
+    monkeypatch.setattr(postgres_link, "BYTES_PER_SECOND_MIN", 100)
+    await start(store, "r")
+    async with seen.server.transaction():
+        await lock_run(seen, "r")
+        payload = b"x" * 100 * SECONDS_MAX
+        posting = asyncio.create_task(store.post("r", MailKind.MESSAGE, "", payload, NOW))
+        pid = await waiting(seen, "post")
+        await seen.server.execute("SELECT pg_sleep(1)")
+        assert await waiting(seen, "post") == pid
+    await posting
