@@ -123,7 +123,16 @@ def _durable_kind(kind: type[Any]) -> type[Any]:
         # A thread of a run: the agent goes on on the run's own event loop.
         return holdfast.race(run=self.run(*args, **options)).result()[1]
 
-    return type(kind.__name__, (kind,), {"iter": iter, "run_sync": run_sync})
+    def run_stream_sync(self: Any, *args: Any, **options: Any) -> Any:
+        if holdfast.current_run() is None:
+            return kind.run_stream_sync(self, *args, **options)
+        raise holdfast.Unsupported(
+            "run_stream_sync() has an event loop of its own, and a run cannot follow it there: use "
+            "run_sync(), or run_stream() in an async workflow"
+        )
+
+    own = {"iter": iter, "run_sync": run_sync, "run_stream_sync": run_stream_sync}
+    return type(kind.__name__, (kind,), own)
 
 
 def _workflow(agent: Any) -> holdfast.Workflow[Any, Any]:

@@ -62,3 +62,15 @@ def test_a_newer_version_with_all_hooks_is_used_with_a_warning(
     monkeypatch.setattr(adapter, "TESTED", "2.0.0")
     with pytest.warns(UntestedVersion, match=r"is newer than 2\.0\.0"):
         durable(Agent(TestModel(), name="asks"))
+
+
+def test_sync_streams_inside_of_runs_are_refused_with_a_cure() -> None:
+    agent = durable(Agent(TestModel(), name="asks"))
+
+    @holdfast.workflow
+    def streams() -> str:
+        return agent.run_stream_sync("go").get_output()
+
+    with holdfast.Holdfast(":memory:", workflows=[streams]).sync() as door:
+        with pytest.raises(holdfast.RunFailed, match="use run_sync"):
+            door.start(streams).result()
