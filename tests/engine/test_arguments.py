@@ -138,3 +138,24 @@ async def test_a_step_that_leaves_its_arguments_alone_is_not_pointed_out() -> No
         return await count(["one"]) + await read({"a": [1], "b": {2, 3}})
 
     assert await changes(counts) == []
+
+
+async def test_arguments_of_one_name_are_two() -> None:
+    taken = ["alice"]
+
+    @holdfast.step
+    async def greet(name: str, /, **more: str) -> str:
+        return f"{name} {more}"
+
+    @holdfast.workflow
+    async def greets() -> str:
+        greeting = await greet(taken[0], name="other")
+        await holdfast.sleep(1)
+        return greeting
+
+    async with Environment([greets]) as env:
+        run = await env.start(greets)
+        await env.settle()
+        taken[0] = "bob"
+        with pytest.raises(holdfast.RunHalted, match="other arguments"):
+            await env.result(run)

@@ -59,6 +59,14 @@ async def expect_too_late(env: Environment, run: Any) -> None:
 # Nobody has begun it
 
 
+async def test_a_deadline_that_has_come_already_is_one() -> None:
+    async with Environment([cleans_up]) as env:
+        run = await env.app.with_options(deadline=timedelta(0)).start(cleans_up)
+        await env.settle()
+        await expect_too_late(env, run)
+        assert env.started == []
+
+
 async def test_a_run_that_is_to_begin_after_its_deadline_never_does() -> None:
     async with Environment([cleans_up]) as env:
         run = await env.app.with_options(deadline=HOUR, delay=3 * HOUR).start(cleans_up)

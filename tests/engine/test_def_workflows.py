@@ -14,6 +14,8 @@ from holdfast import Decision, Status, WorkerOptions
 from holdfast.testing import Environment, crash_everywhere
 
 DAY = timedelta(days=1)
+SOON = timedelta(milliseconds=200)
+SECONDS_MAX = 30
 LEAVES_AT_ONCE = WorkerOptions(memory_wait=timedelta(0))
 
 
@@ -47,6 +49,27 @@ async def test_a_sync_step_runs_in_the_thread_that_calls_it() -> None:
 
     async with Environment([compares]) as env:
         assert await env.result(await env.start(compares))
+
+
+async def test_a_step_that_takes_too_long_is_tried_again_while_it_goes_on() -> None:
+    calls: list[str] = []
+    go_on = threading.Event()
+
+    @holdfast.step(timeout=SOON, retry=holdfast.Retry(backoff=SOON))
+    def hangs_once() -> int:
+        calls.append(threading.current_thread().name)
+        if len(calls) == 1:
+            go_on.wait(SECONDS_MAX)
+        return len(calls)
+
+    @holdfast.workflow
+    def tries() -> int:
+        return hangs_once()
+
+    async with Environment([tries]) as env:
+        assert await env.result(await env.start(tries)) == 2
+        go_on.set()
+    assert len(calls) == 2
 
 
 @holdfast.workflow

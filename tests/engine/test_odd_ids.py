@@ -1,8 +1,10 @@
-"""Ids and names that no store can hold are refused by name, on every store."""
+"""Ids, names and filters that no store can hold are refused by name, on every store; odd ones that
+it can hold work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -120,6 +122,35 @@ def test_what_is_declared_has_a_name_that_can_be_stored(odd: str) -> None:
         holdfast.Limit(odd, per_second=1)
     with pytest.raises(holdfast.BadArguments):
         holdfast.Limit("ok", per_second=1, key=lambda: odd).name_for((), {})
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        {"status": "failed"},
+        {"status": {"odd"}},
+        {"limit": -1},
+        {"created_after": datetime(2026, 1, 1)},
+    ],
+    ids=str,
+)
+async def test_a_filter_that_makes_no_sense_is_refused_by_name(which: dict[str, Any]) -> None:
+    async with Environment([asks]) as env:
+        with pytest.raises(holdfast.BadValue, match=next(iter(which))):
+            await env.app.list(RunFilter(**which))
+
+
+async def test_names_with_spaces_are_quoted_in_the_command_that_unblocks() -> None:
+    @holdfast.workflow
+    async def releases() -> None:
+        await holdfast.race(decision=holdfast.approval("the release"), late=timedelta(days=1))
+
+    async with Environment([releases]) as env:
+        run = await env.app.with_options(id="report 7").start(releases)
+        await env.settle()
+        why = await run.why()
+    assert "`holdfast resolve 'report 7' 'the release' --approve`" in why
+    assert "a timer due 2026-01-02 00:00:00 UTC; nobody" in why
 
 
 @pytest.mark.parametrize("odd", ["\ud800", "a\0b"], ids=ascii)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Decision, Status, WorkerOptions
+from holdfast import Decision, FakeClock, Status, WorkerOptions
 from holdfast.testing import Environment, crash_everywhere
 from holdfast.types import Kind
 
@@ -55,6 +55,23 @@ async def test_sleep_until_waits_for_a_point_in_time() -> None:
         assert await env.result(await env.start(sleeps, when)) == when
         long_ago = datetime(1999, 1, 1, tzinfo=UTC)
         assert await env.result(await env.start(sleeps, long_ago)) == when
+
+
+async def test_a_point_in_time_is_the_same_in_a_step_that_has_taken_a_while() -> None:
+    @holdfast.step
+    async def sleeps(when: datetime) -> None:
+        assert isinstance(env.clock, FakeClock)
+        env.clock.advance(timedelta(hours=1))
+        await holdfast.sleep_until(when)
+
+    @holdfast.workflow
+    async def works(when: datetime) -> datetime:
+        await sleeps(when)
+        return holdfast.now()
+
+    async with Environment([works]) as env:
+        when = datetime(2026, 2, 3, 4, 5, tzinfo=UTC)
+        assert await env.result(await env.start(works, when)) == when
 
 
 @pytest.mark.parametrize("bad", [timedelta(seconds=-1), -0.5, float("nan"), float("inf")])

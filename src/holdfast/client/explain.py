@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 from holdfast import codec
@@ -58,8 +59,10 @@ def _state(
                 f"It is executed by worker {owner.id} (pid {owner.pid}), claim number {row.epoch}."
             )
         case Status.WAITING:
-            due = "" if row.ready_at is None else f", at the latest {_at(row.ready_at)}"
-            return f"It waits for {row.reason or 'something outside'}{due}; nobody needs to own it."
+            waits_for = row.reason or "something outside"
+            if row.ready_at is not None and _at(row.ready_at) not in waits_for:
+                waits_for += f", at the latest {_at(row.ready_at)}"
+            return f"It waits for {waits_for}; nobody needs to own it."
         case Status.PENDING:
             if row.ready_at is not None and row.ready_at > now:
                 return f"It is to begin {_at(row.ready_at)}."
@@ -86,10 +89,10 @@ def _behind(row: RunRow, ahead: RunRow) -> str:
 
 def _cure_ahead(ahead: RunRow) -> str:
     if ahead.status in HALTED:
-        return f"To let that one go on: `holdfast resume {ahead.id}`."
+        return f"To let that one go on: `{_command('resume', ahead.id)}`."
     return (
-        f"To see what that one does: `holdfast why {ahead.id}`; to stop it: "
-        f"`holdfast cancel {ahead.id}`."
+        f"To see what that one does: `{_command('why', ahead.id)}`; to stop it: "
+        f"`{_command('cancel', ahead.id)}`."
     )
 
 
@@ -117,9 +120,9 @@ def _cure(
     stranded: bool,
 ) -> str | None:
     if row.status in (Status.FAILED, Status.CANCELLED):
-        return f"To go on from the step that failed: `holdfast rerun {row.id}`."
+        return f"To go on from the step that failed: `{_command('rerun', row.id)}`."
     if row.status in (Status.PAUSED, Status.PARKED, Status.QUARANTINED):
-        return f"To let it go on: `holdfast resume {row.id}`."
+        return f"To let it go on: `{_command('resume', row.id)}`."
     wants_worker = stranded or (row.status is Status.PENDING and served is False)
     if row.status in (Status.PENDING, Status.RUNNING) and wants_worker:
         return "Start a worker whose app lists this workflow: `holdfast worker module:app`."
@@ -128,8 +131,13 @@ def _cure(
     if waiting and not row.status.ended:
         first = waiting[0]
         answer = "--approve" if first.kind == "approval" else "'<value as JSON>'"
-        return f"To answer it: `holdfast resolve {row.id} {first.name} {answer}`."
+        return f"To answer it: `{_command('resolve', row.id, first.name)} {answer}`."
     return None
+
+
+def _command(verb: str, *names: str) -> str:
+    """As it can be pasted into a shell: names may hold spaces."""
+    return f"holdfast {verb} {shlex.join(names)}"
 
 
 def _ago(span: Micros) -> str:

@@ -3,9 +3,11 @@ text."""
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from holdfast.errors import BadValue, UnknownRun
 from holdfast.text import A_NAME, can_be_a_name, can_be_stored
-from holdfast.types import RunFilter
+from holdfast.types import RunFilter, Status
 
 
 def refuse_if_no_id(run_id: object) -> None:
@@ -23,3 +25,12 @@ def check_filter(which: RunFilter) -> None:
         text = getattr(which, name)
         if text is not None:
             refuse_if_no_text(f"RunFilter({name}=...)", text)
+    statuses = which.status
+    if not isinstance(statuses, AbstractSet) or not statuses <= set(Status):
+        raise BadValue(f"RunFilter(status=...) is a set of statuses, not {statuses!r}")
+    for name in ("limit", "created_after", "created_before"):
+        number = getattr(which, name)
+        if number is None and name != "limit":
+            continue
+        if not isinstance(number, int) or not 0 <= number < 2**63:
+            raise BadValue(f"RunFilter({name}=...) is a whole number, not {number!r}")

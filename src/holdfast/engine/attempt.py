@@ -23,7 +23,7 @@ from holdfast.engine.context import Claim, Scope, current
 from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Frame, Wait
 from holdfast.engine.limiter import Turn, standing_place
-from holdfast.engine.thread import InThread
+from holdfast.engine.thread import InThread, contained
 from holdfast.errors import StepTimedOut, Suspended, Terminal
 from holdfast.types import Entry, Kind
 
@@ -158,7 +158,7 @@ class Attempt:
             assert in_thread is not None or fallback is not None
             if in_thread is None:
                 return context.run(fn, *args, **kwargs)
-            work = functools.partial(_called, fn, args, kwargs)
+            work = functools.partial(contained, functools.partial(_called, fn, args, kwargs))
             return await self._in_thread(in_thread(lambda: context.run(work)), body.frame)
         finally:
             run.executing -= 1

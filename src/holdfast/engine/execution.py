@@ -123,7 +123,6 @@ class Execution:
             else:  # of another task, which it cancelled and then awaited: an error like any other
                 end = End(Status.FAILED, codec.encode_error(error, what=f"run {self.row.id!r}"))
         except (KeyboardInterrupt, SystemExit):
-            self.evict()
             raise
         except BaseException as error:
             if self.closed:

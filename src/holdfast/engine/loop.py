@@ -78,6 +78,12 @@ class CountedHandle:
         before, hooks.active = hooks.active, self
         try:
             self._callback(*self._args)
+        except (KeyboardInterrupt, SystemExit):
+            # It ends the process. Handed back as if that was not its doing, it would do so again
+            # and again.
+            if not self.frame.run.closed:
+                self.frame.run.evict()
+            raise
         finally:
             hooks.active = before
             self._handle = None  # they know each other: without this only the collector frees them

@@ -25,7 +25,7 @@ from holdfast.engine.arguments import warn_if_changed
 from holdfast.engine.attempt import Attempt, is_async_function, replay
 from holdfast.engine.context import Claim, named, scope
 from holdfast.engine.depth import refuse_if_nested_too_deep, refuse_if_too_deep
-from holdfast.engine.thread import InThread, portal
+from holdfast.engine.thread import InThread, own_thread, portal
 from holdfast.errors import BadArguments, NotInRun, StepOnEventLoop, Suspended
 from holdfast.limits import Limit
 from holdfast.retry import Retry
@@ -57,6 +57,7 @@ def step(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     retry: what to do when it fails; by default what can succeed later is retried, see
     docs/retries.md. timeout: how long one attempt may take. It counts in real time, anew after a
     crash, and so a run whose step waits under it stays in memory: long waits belong into workflows.
+    A sync step that takes too long goes on in its thread, and nobody hears of its outcome.
     limit: how often it may begin, in all workers together; see docs/queues.md.
     journal_input: keep the arguments in the journal (their digest is kept always).
     exclude: parameters that are no part of the step's identity and are not journaled (clients,
@@ -116,12 +117,19 @@ class Step:
                     f"which it would block: use `await asyncio.to_thread({self.name}, ...)`"
                 )
             claim = where.claim(self.name)
-            return portal(where, lambda in_thread: self.invoke(claim, args, kwargs, in_thread))
+            return portal(where, lambda here: self.invoke(claim, args, kwargs, self._thread(here)))
 
         if self.is_async:
             _mark_coroutine_function(call)
         call.__holdfast_step__ = self  # type: ignore[attr-defined]
         return call
+
+    def _thread(self, here: InThread) -> InThread:
+        """Where the body runs: in the thread that called, unless that has to be told of a time-out
+        while the body goes on."""
+        if self.timeout_seconds is None:
+            return here
+        return functools.partial(own_thread, asyncio.get_running_loop())
 
     def _refuse_if_lost(self) -> None:
         """In a process that executes runs, a bare thread has most likely lost its run."""
@@ -181,7 +189,10 @@ class Step:
             name = self._names[index] if index < len(self._names) else f"*{index}"
             if name not in self._exclude:
                 named[name] = value
-        named.update({k: v for k, v in kwargs.items() if k not in self._exclude})
+        for name, value in kwargs.items():
+            if name not in self._exclude:
+                # f(1, a=2) of `def f(a, /, **more)` has two arguments called `a`.
+                named[f"**{name}" if name in named else name] = value
         return named
 
     def result_type(self) -> Any:

@@ -2,16 +2,18 @@
 
 A thread makes a durable call by asking the event loop to do it and blocking until that is done. A
 sync step's body runs in the thread that called it, so that thread-local things (connections,
-loggers) are where it expects them. Threads cannot be stopped: one that is busy when its run leaves
-memory goes on until its next durable call, which raises Suspended.
+loggers) are where it expects them, unless it has a time-out. Threads cannot be stopped: one that is
+busy when its run leaves memory goes on until its next durable call, which raises Suspended.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import queue
+import threading
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -21,7 +23,7 @@ from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.frame import Wait
 from holdfast.engine.loop import task_name
 from holdfast.engine.rest import consume
-from holdfast.errors import Suspended
+from holdfast.errors import Suspended, Terminal
 from holdfast.types import Entry, Kind
 
 if TYPE_CHECKING:
@@ -106,6 +108,27 @@ def _do(loop: asyncio.AbstractEventLoop, job: _Job) -> None:
         loop.call_soon_threadsafe(_settle, job.future, value, None)
 
 
+def own_thread(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Future[Any]:
+    """Runs work in a thread made for it. A pool might have none left but those that wait for it."""
+    job = _Job(work, loop.create_future())
+
+    def do() -> None:
+        with contextlib.suppress(RuntimeError):  # it took longer than the event loop lived
+            _do(loop, job)
+
+    threading.Thread(target=do, name="holdfast-step", daemon=True).start()
+    return job.future
+
+
+def contained(work: Work) -> Any:
+    """What ends a process is an error like any other in a thread: it is not the wish of whoever
+    sent a signal, whose handlers run on the main thread, and all other runs would end with it."""
+    try:
+        return work()
+    except (KeyboardInterrupt, SystemExit) as error:
+        raise Terminal(f"{error!r} was raised in a thread, and ends no process there") from error
+
+
 def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
     if future.done():
         return
@@ -122,7 +145,7 @@ async def sync_body(run: Execution, work: Work) -> Any:
     run.sync_body = True
     run.threads += 1
     context = contextvars.copy_context()
-    future = run.host.hooks.run_in_executor(run.host.sync_executor, context.run, work)
+    future = run.host.hooks.run_in_executor(run.host.sync_executor, context.run, contained, work)
     # The thread ends by itself, with Suspended when the run left before it: nobody waits for that.
     future.add_done_callback(consume, context=contextvars.Context())
     awaited = asyncio.shield(future)
@@ -215,7 +238,7 @@ def _in_submission(
 ) -> Any:
     enter_submission(where, own)
     try:
-        return context.run(func, *args, **kwargs)
+        return context.run(contained, functools.partial(func, *args, **kwargs))
     finally:
         leave_submission()
 

@@ -11,7 +11,7 @@ import asyncio
 import contextvars
 import math
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.clock import Micros, to_datetime, to_micros
@@ -27,20 +27,24 @@ from holdfast.types import Entry, Kind
 
 
 class Timer(Waitable[None]):
-    def __init__(self, where: Scope, duration: timedelta) -> None:
+    def __init__(self, where: Scope, until: timedelta | Micros) -> None:
         run = where.frame.run
         claim = self._claim = where.claim("sleep")
         if where.frame.is_root:
             # The body's own time stands still between completions, so this is the same on every
             # replay.
-            self.due_at = run.now + to_micros(duration)
+            self.due_at = _due_at(until, run.now)
         else:
-            until = Claim(where, f"{claim.key}.until", "until", 0)
-            self.due_at = remembered_as(where, until, lambda: run.tick() + to_micros(duration), int)
+            kept = Claim(where, f"{claim.key}.until", "until", 0)
+            self.due_at = remembered_as(where, kept, lambda: _due_at(until, run.tick()), int)
 
     async def _wait(self) -> None:
         label = f"a timer due {to_datetime(self.due_at):%Y-%m-%d %H:%M:%S} UTC"
         await external(self._claim, Kind.TIMER, nothing, label=label, due_at=self.due_at)
+
+
+def _due_at(until: timedelta | Micros, now: Micros) -> Micros:
+    return now + to_micros(until) if isinstance(until, timedelta) else max(now, until)
 
 
 DURATION_MAX = timedelta(days=365_000)
@@ -57,12 +61,22 @@ def sleep(duration: timedelta | float) -> Timer:
         raise BadValue(f"sleep() cannot wait for a negative time ({duration})")
     if duration > DURATION_MAX:
         raise BadValue(f"sleep() waits for 1,000 years at most, not {duration}")
-    where = required_scope("sleep()")
+    return _begun(required_scope("sleep()"), duration)
+
+
+def sleep_until(when: datetime) -> Timer:
+    """Waits until a point in time."""
+    if when.tzinfo is None:
+        raise BadValue("sleep_until() needs a datetime with a time zone")
+    return _begun(required_scope("sleep_until()"), to_micros(when - to_datetime(0)))
+
+
+def _begun(where: Scope, until: timedelta | Micros) -> Timer:
     if not blocks_here(where):
-        return Timer(where, duration)
+        return Timer(where, until)
 
     async def call(_: object) -> Timer:
-        timer = Timer(where, duration)
+        timer = Timer(where, until)
         await timer
         return timer
 
@@ -191,12 +205,3 @@ class BodyTimers:
         self, where: Scope, executor: Any, func: Callable[..., Any], args: tuple[Any, ...]
     ) -> Any:
         return submit(where, executor, func, args)
-
-
-def sleep_until(when: datetime) -> Timer:
-    """Waits until a point in time."""
-    if when.tzinfo is None:
-        raise BadValue("sleep_until() needs a datetime with a time zone")
-    where = required_scope("sleep_until()")
-    left = when.astimezone(UTC) - to_datetime(where.frame.run.now)
-    return sleep(max(left, timedelta(0)))

@@ -296,7 +296,7 @@ def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) ->
         priority=options.priority,
         fairness_key=options.fairness_key or "",
         ready_at=now + (to_micros(options.delay) if options.delay else 0),
-        deadline_at=now + to_micros(options.deadline) if options.deadline else None,
+        deadline_at=None if options.deadline is None else now + to_micros(options.deadline),
         session=options.session,
         on_busy=options.on_busy,
         while_waiting=options.while_waiting,
