@@ -60,8 +60,9 @@ async def test_sleep_until_waits_for_a_point_in_time() -> None:
 async def test_a_point_in_time_is_the_same_in_a_step_that_has_taken_a_while() -> None:
     @holdfast.step
     async def sleeps(when: datetime) -> None:
-        assert isinstance(env.clock, FakeClock)
-        env.clock.advance(timedelta(hours=1))
+        if len(env.started) == 1:  # it is entered again when the time has come
+            assert isinstance(env.clock, FakeClock)
+            env.clock.advance(timedelta(hours=1))
         await holdfast.sleep_until(when)
 
     @holdfast.workflow
