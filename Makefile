@@ -14,7 +14,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full lint mypy fmt bench clean venv
+.PHONY: help demo test test-full test-frameworks lint mypy fmt bench clean venv
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -28,10 +28,9 @@ test: lint  ## lint, then the core tests
 test-full: lint  ## lint, then every test, the long ones included
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full" --timeout 1800
 
-test-frameworks: .venv-one/.ready .venv-two/.ready  ## the adapters, with the real frameworks
-	for env in one two; do \
-	  .venv-$$env/bin/python -m mypy --config-file frameworks/mypy.ini tests/adapters/$$env || exit 1; \
-	  .venv-$$env/bin/python -m pytest tests/adapters/$$env || exit 1; done
+test-frameworks: .venv-one/.ready  ## the adapters, with the real frameworks
+	.venv-one/bin/python -m mypy --config-file frameworks/mypy.ini src/holdfast/adapters tests/adapters
+	.venv-one/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/adapters/one
 
 lint: $(READY)  ## ruff, mypy, pyright and the import layers
 	$(BIN)/ruff check .
@@ -55,7 +54,7 @@ bench: $(READY)  ## measure
 
 venv: $(READY)  ## only set up .venv
 
-# Not all frameworks can be installed together: hence two environments, each pinned as a whole.
+# The frameworks have an environment of their own, pinned as a whole.
 .venv-%/.ready: frameworks/%.txt frameworks/%.constraints.txt pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install -q -c constraints.txt hatchling editables
@@ -64,7 +63,7 @@ venv: $(READY)  ## only set up .venv
 	@touch $@
 
 clean:  ## remove .venv and everything generated
-	rm -rf .venv .venv-one .venv-two build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-one build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first and used without isolation, so that its version is
