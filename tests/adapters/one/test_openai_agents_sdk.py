@@ -308,6 +308,34 @@ async def test_handoffs_go_to_durable_agents(connect: Connect) -> None:
         assert "/call_1_0@0/search#0" in keys
 
 
+async def test_clones_and_tools_that_come_later_are_durable(connect: Connect) -> None:
+    @function_tool
+    async def look(q: str) -> str:
+        return f"saw {q}"
+
+    with ModelServer(calls(("search", {"q": "a"}), ("look", {"q": "b"}))) as model:
+        agent = durable(Agent(name="support", model=connect(model)))
+        clone = agent.clone(tools=[search])
+        clone.tools.append(look)
+        keys = (await run_of(asks_without_sleep(clone)))[1]
+        assert {"/model#1", "/call_0_0@0/search#0", "/call_0_1@0/look#0"} <= set(keys)
+
+
+async def test_the_last_durable_decides(connect: Connect) -> None:
+    tries: list[int] = []
+
+    @function_tool
+    async def flaky() -> str:
+        tries.append(1)
+        raise ConnectionError("no")
+
+    with ModelServer(calls(("flaky", {}))) as model:
+        agent = durable(Agent(name="support", model=connect(model), tools=[flaky]), tools=SOON)
+        agent = durable(agent, tools=holdfast.Retry(attempts=2, backoff=timedelta(milliseconds=1)))
+        assert (await run_of(agent, "hello"))[0] == "Done."
+        assert len(tries) == 2
+
+
 async def test_agents_run_by_guardrails_and_tools_are_durable(connect: Connect) -> None:
     with ModelServer({"hello": "fine", "main": calls(("delegate", {}))}) as model:
         checker = Agent(name="checker", model=connect(model))

@@ -57,7 +57,9 @@ class DurableModel(Model):
         self._inner, self._options = inner, options
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["_inner"], name)
+        if "_inner" not in self.__dict__:  # while it is being copied
+            raise AttributeError(name)
+        return getattr(self._inner, name)
 
     async def get_response(
         self,
@@ -238,7 +240,8 @@ class DurableProvider(ModelProvider):
 
 
 def as_durable(model: Model, options: Options) -> Model:
-    return model if isinstance(model, DurableModel) else DurableModel(model, options)
+    inner = model._inner if isinstance(model, DurableModel) else model
+    return DurableModel(inner, options)
 
 
 def _found(model: str | Model) -> Model:

@@ -37,7 +37,7 @@ from holdfast.adapters.openai_agents.state import ToolState
 
 Invoke = Callable[[Any, Any], Awaitable[Any]]
 
-_DURABLE = "__holdfast_durable__"
+_ORIGINAL = "_holdfast_original"
 _OUTPUTS = (ToolOutputText, ToolOutputImage, ToolOutputFileContent, ShellResult)
 
 _NOT_FOR_THE_MODEL = (
@@ -75,9 +75,11 @@ def refuse_if_undurable(tool: Tool) -> None:
 
 
 def _function_tool(tool: FunctionTool, options: Options) -> FunctionTool:
-    if getattr(tool.on_invoke_tool, _DURABLE, False):
+    before, original = tool.__dict__.get(_ORIGINAL, (None, tool))
+    if before is options:
         return tool
-    made = copy.copy(tool)
+    made = copy.copy(original)
+    made.__dict__[_ORIGINAL] = (options, original)
     invoker = made.on_invoke_tool
     if isinstance(invoker, hooks.Invoker):
         impl = _as_steps(invoker._invoke_tool_impl, made, options)
@@ -92,8 +94,6 @@ def _function_tool(tool: FunctionTool, options: Options) -> FunctionTool:
 
 class _Invoker(hooks.Invoker):
     """Lets the SDK handle the failures of a tool, but not those of the program around it."""
-
-    __holdfast_durable__ = True
 
     async def __call__(self, ctx: ToolContext[Any], input: str) -> Any:
         try:
@@ -140,7 +140,6 @@ def _as_steps(invoke: Invoke, tool: Any, options: Options) -> Invoke:
         state.make_again(changes)
         return output
 
-    setattr(call, _DURABLE, True)
     return call
 
 
@@ -167,10 +166,13 @@ def _result_type(tool: Any) -> Any:
 
 def _replaced(tool: Any, where: str, options: Options) -> Any:
     """For tools whose calls are plain functions of one or two arguments."""
-    invoke = getattr(tool, where)
-    if getattr(invoke, _DURABLE, False):
+    before, original = tool.__dict__.get(_ORIGINAL, (None, tool))
+    if before is options:
         return tool
+    tool = original
+    invoke = getattr(tool, where)
     made = copy.copy(tool)
+    made.__dict__[_ORIGINAL] = (options, tool)
     if isinstance(tool, CustomTool):
         made.on_invoke_tool = _as_steps(invoke, made, options)
         return made
@@ -188,7 +190,6 @@ def _replaced(tool: Any, where: str, options: Options) -> Any:
             tool.name, lambda: _awaited(invoke(request)), retry=retry, returns=str | ShellResult
         )
 
-    setattr(execute, _DURABLE, True)
     made.executor = execute
     return made
 
