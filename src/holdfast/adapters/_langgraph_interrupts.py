@@ -82,7 +82,7 @@ async def answered(name: str, config: Any, once: Callable[[Any], Awaitable[Any]]
     asking = Asking(name, config)
     while True:
         given = asking.config()
-        with _under(given):
+        with under(given):
             try:
                 return await once(given)
             except GraphInterrupt as stop:
@@ -96,7 +96,7 @@ def answered_in_thread(name: str, config: Any, once: Callable[[Any], Any]) -> An
     asking = Asking(name, config)
     while True:
         given = asking.config()
-        with _under(given):
+        with under(given):
             try:
                 return once(given)
             except GraphInterrupt as stop:
@@ -107,7 +107,8 @@ def answered_in_thread(name: str, config: Any, once: Callable[[Any], Any]) -> An
 
 
 @contextlib.contextmanager
-def _under(config: Any) -> Iterator[None]:
+def under(config: Any) -> Iterator[None]:
+    """What runs inside takes this for the config of its node."""
     token = var_child_runnable_config.set(config)
     try:
         yield

@@ -11,6 +11,7 @@ from typing import Any
 
 from langchain_core.messages import BaseMessage
 from langchain_core.runnables import Runnable, RunnableConfig
+from langgraph.config import get_config
 from langgraph.errors import ParentCommand
 from langgraph.pregel import Pregel
 from langgraph.pregel._messages import StreamMessagesHandler
@@ -20,7 +21,7 @@ from langgraph.pregel.protocol import StreamProtocol
 import holdfast
 from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import active, inside, place_of
-from holdfast.adapters._langgraph_interrupts import answered, ask_caller
+from holdfast.adapters._langgraph_interrupts import answered, ask_caller, under
 from holdfast.adapters._shared import as_step
 
 _CONF = "configurable"
@@ -94,7 +95,6 @@ class Streamed:
 
     def __init__(self, config: Any) -> None:
         self.items: list[list[Any]] = []
-        self._place: str = config.get(_CONF, {}).get(_NS, "").rpartition("|")[2]
         self._meta = dict(config.get("metadata") or {})
         self._handlers: list[StreamMessagesHandler] = []
         conf = dict(config.get(_CONF, {}))
@@ -114,20 +114,22 @@ class Streamed:
         self.config: Any = {**config, _CONF: conf, "callbacks": callbacks}
 
     def again(self, items: Any) -> None:
-        for kind, *parts in items:
+        # Tasks have the same ids on every replay, and with them these namespaces.
+        for kind, ns, *parts in items:
             if kind == "own":
-                self._runtime.stream_writer(parts[0])
+                with under({_CONF: {_NS: ns}}):
+                    self._runtime.stream_writer(parts[0])
             elif kind == "inner" and self._stream is not None:
-                ns, mode, payload = parts
-                self._stream.__call__((self._here(ns), mode, payload))
+                self._stream.__call__((tuple(ns), *parts))
             elif kind == "message":
-                ns, message, meta = parts
+                message, meta = parts
                 for handler in self._handlers:
                     handler.seen.add(message.id)
-                    handler.stream((self._here(ns), "messages", (message, {**meta, **self._meta})))
+                    handler.stream((tuple(ns), "messages", (message, {**self._meta, **meta})))
 
     def _write(self, event: Any) -> None:
-        self.items.append(["own", event])
+        """By the node itself, or by a graph inside it."""
+        self.items.append(["own", get_config()["configurable"][_NS], event])
         self._runtime.stream_writer(event)
 
     def _pass_on(self, chunk: Any) -> None:
@@ -151,13 +153,8 @@ class Streamed:
     def _keep_message(self, chunk: Any) -> None:
         ns, _, (message, meta) = chunk
         if isinstance(message, BaseMessage):
-            plain = {k: v for k, v in meta.items() if k not in self._meta and _is_plain(v)}
+            plain = {k: v for k, v in meta.items() if self._meta.get(k) != v and _is_plain(v)}
             self.items.append(["message", list(ns), message.model_copy(deep=True), plain])
-
-    def _here(self, ns: list[str]) -> tuple[str, ...]:
-        """The names of tasks are new in each process."""
-        name = self._place.partition(":")[0]
-        return tuple(self._place if part.partition(":")[0] == name else part for part in ns)
 
 
 def _is_plain(value: Any) -> bool:

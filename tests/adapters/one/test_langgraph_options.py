@@ -70,7 +70,8 @@ async def test_an_agent_is_a_run_of_its_own_whose_result_is_its_state() -> None:
         state = await result_of(durable(create_agent(chat(model), name="agent")), ask("sure"))
         assert isinstance(state["messages"][-1], AIMessage)
         assert state["messages"][-1].text == "yes"
-        assert (state["messages"][-1].usage_metadata or {})["total_tokens"] == 2
+        usage: Any = state["messages"][-1].usage_metadata
+        assert usage["total_tokens"] == 2
 
 
 class Verdict(BaseModel):
