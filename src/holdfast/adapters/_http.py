@@ -298,7 +298,8 @@ def durable_client(client: C, retry: holdfast.Retry | None = None) -> C:
     http._transport = wrap(inner._transport)
     http._mounts = {where: wrap(via) if via else None for where, via in inner._mounts.items()}
     copied = found.copy(http_client=http)
-    copied.__class__ = without_retries_in_runs(type(found))
+    kept: Any = type(found)
+    copied.__class__ = without_retries_in_runs(kept)
     _settle(copied)
     # It closes what both use when nobody has it any more.
     copied.__dict__["_holdfast_original"] = client
