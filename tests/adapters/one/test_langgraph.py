@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from holdfast.testing.model_server import Reply
@@ -16,11 +14,7 @@ SCRIPT = [
 ]
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote("tests.adapters.one.langgraph_cases")
-    yield zygote
-    zygote.close()
+CASES = "langgraph_cases"
 
 
 EVERY = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.full)])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from holdfast.testing.model_server import Reply
@@ -16,11 +14,7 @@ SCRIPT = [
 ]
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote("tests.adapters.one.openai_cases")
-    yield zygote
-    zygote.close()
+CASES = "openai_cases"
 
 
 @pytest.mark.parametrize("case", ["plain", "streamed"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,11 +19,7 @@ EVERY = [4, pytest.param(1, marks=pytest.mark.full)]
 """Of the commits after which it is killed."""
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote("tests.adapters.one.openai_agents_cases")
-    yield zygote
-    zygote.close()
+CASES = "openai_agents_cases"
 
 
 @pytest.mark.parametrize("every", EVERY)

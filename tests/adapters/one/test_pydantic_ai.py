@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from holdfast.testing.model_server import Asked, Reply
@@ -42,11 +40,7 @@ def led(asked: Asked) -> Reply:
     return [search, Reply(text=f"{asked.prompt} is done.")][asked.turn]
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote("tests.adapters.one.pydantic_ai_cases")
-    yield zygote
-    zygote.close()
+CASES = "pydantic_ai_cases"
 
 
 @pytest.fixture(params=[3, pytest.param(1, marks=pytest.mark.full)], ids=["few", "all"])
