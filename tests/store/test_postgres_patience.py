@@ -112,6 +112,10 @@ async def one() -> int:
     return 1
 
 
+DELAY = timedelta(seconds=5)
+"""Long enough for a slow machine to take the lock before it is over."""
+
+
 @pytest.mark.parametrize("locked", ["session", "run"])
 async def test_a_run_that_was_locked_when_it_fell_due_begins_soon_after(
     store: PostgresStore, seen: Locks, monkeypatch: pytest.MonkeyPatch, locked: str
@@ -120,14 +124,14 @@ async def test_a_run_that_was_locked_when_it_fell_due_begins_soon_after(
     monkeypatch.setattr(PostgresStore, "poll_seconds", 10_000.0)
     async with holdfast.Holdfast(store.url, workflows=[one]) as app:
         async with seen.server.transaction():
-            delayed = app.with_options(id="r", session="s", delay=timedelta(seconds=0.5))
+            delayed = app.with_options(id="r", session="s", delay=DELAY)
             run = await delayed.start(one)
             if locked == "session":
                 key = f"hashtextextended('{seen.schema}/session/s', 0)"
                 await seen.server.execute(f"SELECT pg_advisory_xact_lock({key})")
             else:
                 await lock_run(seen, "r")
-            await seen.server.execute("SELECT pg_sleep(1)")
+            await seen.server.execute(f"SELECT pg_sleep({DELAY.total_seconds() + 1})")
             assert (await run.status()) is Status.PENDING
         async with asyncio.timeout(SECONDS_MAX):
             assert await run.result() == 1
