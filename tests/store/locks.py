@@ -36,8 +36,10 @@ async def until(look: Callable[[], Awaitable[T]], what: str) -> T:
 class Locks:
     """A superuser's view of one store."""
 
-    def __init__(self, server: Any, schema: str) -> None:
+    def __init__(self, server: Any, holder: Any, schema: str) -> None:
         self.server = server
+        self.holder = holder
+        """A session for locks: one in a transaction sees others' activity as it first saw it."""
         self._sql = _LOCKS.replace("{schema}", schema)
         self.schema = schema
 
@@ -73,11 +75,13 @@ class Locks:
 async def locks(url: str) -> AsyncIterator[Locks]:
     parts = urlsplit(url)
     schema = parse_qs(parts.query).get("schema", ["holdfast"])[0]
-    server = await asyncpg.connect(urlunsplit(parts._replace(query="")))
+    plain = urlunsplit(parts._replace(query=""))
+    server, holder = await asyncpg.connect(plain), await asyncpg.connect(plain)
     try:
-        yield Locks(server, schema)
+        yield Locks(server, holder, schema)
     finally:
         await server.close()
+        await holder.close()
 
 
 async def come_back(url: str, *gone: int) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -43,7 +43,7 @@ async def seen(postgres_url: str) -> AsyncIterator[Locks]:
 
 
 async def lock_run(seen: Locks, id: str) -> None:
-    await seen.server.execute(f'SELECT 1 FROM "{seen.schema}".runs WHERE id = $1 FOR UPDATE', id)
+    await seen.holder.execute(f'SELECT 1 FROM "{seen.schema}".runs WHERE id = $1 FOR UPDATE', id)
 
 
 async def waiting(seen: Locks, function: str) -> int:
@@ -65,22 +65,29 @@ async def test_a_commit_whose_statement_is_cancelled_is_sent_again(
     (claimed,) = await claim(store, "w")
     run = claimed.row
     end = [Entry(2, Kind.END, "", NOW)]
-    async with seen.server.transaction():
+    async with seen.holder.transaction():
         await lock_run(seen, "r")
         append = Append(run.key, run.epoch, end, NOW, End(Status.COMPLETED, b"1"))
         committing = asyncio.create_task(store.commit([append]))
         pid = await waiting(seen, "append")
+        sent = await _sent(seen, pid)
         # As statement_timeout does, which a pooler may set, or an administrator.
         assert await seen.server.fetchval("SELECT pg_cancel_backend($1)", pid)
-        await until(lambda: _error(seen, pid), "the statement is cancelled")
+        await until(lambda: _is_over(seen, pid, sent), "the statement is cancelled")
     async with asyncio.timeout(SECONDS_MAX):
         assert await committing == [Appended()]
 
 
-async def _error(seen: Locks, pid: int) -> bool:
-    """Whether a session has done something else since it waited."""
-    sql = "SELECT wait_event_type FROM pg_stat_activity WHERE pid = $1"
-    return await seen.server.fetchval(sql, pid) == "Client"
+async def _sent(seen: Locks, pid: int) -> datetime | None:
+    """When a session was sent its last statement: each has a time of its own."""
+    return await seen.server.fetchval(
+        "SELECT query_start FROM pg_stat_activity WHERE pid = $1 AND state = 'active'", pid
+    )
+
+
+async def _is_over(seen: Locks, pid: int, sent: datetime | None) -> bool:
+    """Whether that statement is over, though it may have been sent again by now."""
+    return await _sent(seen, pid) != sent
 
 
 async def test_time_outs_for_sessions_in_general_do_not_end_a_workers_signs_of_life(
@@ -123,12 +130,12 @@ async def test_a_run_that_was_locked_when_it_fell_due_begins_soon_after(
     """Whoever had the lock need not ring: a start that is refused does not."""
     monkeypatch.setattr(PostgresStore, "poll_seconds", 10_000.0)
     async with holdfast.Holdfast(store.url, workflows=[one]) as app:
-        async with seen.server.transaction():
+        async with seen.holder.transaction():
             delayed = app.with_options(id="r", session="s", delay=DELAY)
             run = await delayed.start(one)
             if locked == "session":
                 key = f"hashtextextended('{seen.schema}/session/s', 0)"
-                await seen.server.execute(f"SELECT pg_advisory_xact_lock({key})")
+                await seen.holder.execute(f"SELECT pg_advisory_xact_lock({key})")
             else:
                 await lock_run(seen, "r")
             await seen.server.execute(f"SELECT pg_sleep({DELAY.total_seconds() + 1})")
@@ -157,7 +164,7 @@ async def test_a_large_payload_has_the_time_it_takes(
     monkeypatch.setattr(postgres_link, "STATEMENT_SECONDS", 0.1)
     monkeypatch.setattr(postgres_link, "BYTES_PER_SECOND_MIN", 100)
     await start(store, "r")
-    async with seen.server.transaction():
+    async with seen.holder.transaction():
         await lock_run(seen, "r")
         payload = b"x" * 100 * SECONDS_MAX
         posting = asyncio.create_task(store.post("r", MailKind.MESSAGE, "", payload, NOW))
