@@ -28,9 +28,12 @@ test: lint  ## lint, then the core tests
 test-full: lint  ## lint, then every test, the long ones included
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full" --timeout 1800
 
-test-frameworks: .venv-one/.ready  ## the adapters, with the real frameworks
+# CrewAI cannot be installed with the others: it has an environment to itself.
+test-frameworks: .venv-one/.ready .venv-two/.ready  ## the adapters, with the real frameworks
 	.venv-one/bin/python -m mypy --config-file frameworks/mypy.ini src/holdfast/adapters tests/adapters
+	.venv-two/bin/python -m mypy --config-file frameworks/mypy.ini src/holdfast/adapters/crewai tests/adapters/two
 	.venv-one/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/adapters/one
+	.venv-two/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/adapters/two
 
 lint: $(READY)  ## ruff, mypy, pyright and the import layers
 	$(BIN)/ruff check .
@@ -54,7 +57,7 @@ bench: $(READY)  ## measure
 
 venv: $(READY)  ## only set up .venv
 
-# The frameworks have an environment of their own, pinned as a whole.
+# The frameworks have environments of their own, each pinned as a whole.
 .venv-%/.ready: frameworks/%.txt frameworks/%.constraints.txt pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv-$*
 	.venv-$*/bin/python -m pip install -q -c constraints.txt hatchling editables
@@ -63,7 +66,7 @@ venv: $(READY)  ## only set up .venv
 	@touch $@
 
 clean:  ## remove .venv and everything generated
-	rm -rf .venv .venv-one build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-one .venv-two build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The build backend is installed first and used without isolation, so that its version is

@@ -20,6 +20,8 @@ QUIET = {
     "CREWAI_DISABLE_TELEMETRY": "true",
     "CREWAI_DISABLE_TRACKING": "true",
     "CREWAI_DISABLE_VERSION_CHECK": "true",
+    "CREWAI_TRACING_ENABLED": "false",
+    "CREWAI_STORAGE_DIR": str(Path(tempfile.gettempdir()) / "holdfast-crewai"),
     "ANONYMIZED_TELEMETRY": "false",
     "LANGSMITH_TRACING": "false",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",

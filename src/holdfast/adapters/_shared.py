@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import importlib.metadata
 import warnings
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import holdfast
 
@@ -57,6 +59,63 @@ def as_thread_step(
 
     result: T = holdfast.step(name=name, retry=retry)(call)(shown)
     return result
+
+
+def in_own_thread(
+    name: str, work: Callable[[], T], *, shown: Any = None, retry: holdfast.Retry | None = None
+) -> asyncio.Future[T]:
+    """Sync work as a step of async code, in a thread made for it: it may take its time, and the
+    event loop's own threads are few."""
+
+    def call(shown: Any) -> Any:
+        return work()
+
+    step = holdfast.step(name=name, retry=retry)(call)
+    threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-adapter")
+    entering = functools.partial(contextvars.copy_context().run, step, shown)
+    working: asyncio.Future[T] = asyncio.get_running_loop().run_in_executor(threads, entering)
+    working.add_done_callback(lambda _: threads.shutdown(wait=False))
+    return working
+
+
+class Relay(Generic[T]):
+    """Hands what a step makes piece by piece on to whoever reads beside it, while it comes.
+
+    On replay the step does not run: all pieces are taken from what it returned.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pieces: list[T] = []
+        self._news = asyncio.Event()
+
+    def put(self, piece: T) -> None:
+        """From any thread."""
+        self._loop.call_soon_threadsafe(self._add, piece)
+
+    def _add(self, piece: T) -> None:
+        self._pieces.append(piece)
+        self._news.set()
+
+    async def read(
+        self, calling: asyncio.Future[A], pieces_in: Callable[[A], Sequence[T]]
+    ) -> AsyncGenerator[T, None]:
+        """calling: the step; pieces_in: of what it returned. Whoever leaves early waits for it."""
+        calling.add_done_callback(lambda _: self._news.set())
+        sent = 0
+        try:
+            while not calling.done() or sent < len(self._pieces):
+                if sent == len(self._pieces):
+                    self._news.clear()
+                    await self._news.wait()
+                    continue
+                sent += 1
+                yield self._pieces[sent - 1]
+            for piece in pieces_in(await calling)[sent:]:
+                yield piece
+        finally:
+            if not calling.done():
+                await asyncio.wait({calling})
 
 
 class Place:

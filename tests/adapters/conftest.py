@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 
-from tests.adapters.harness import Zygote
+from tests.adapters.harness import QUIET, Zygote
+
+os.environ.update(QUIET)  # before a framework is imported
 
 
 @pytest.fixture(scope="module")
 def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
-    zygote = Zygote(f"tests.adapters.one.{request.module.CASES}")
+    folder = request.path.parent.name  # one environment or the other
+    zygote = Zygote(f"tests.adapters.{folder}.{request.module.CASES}")
     yield zygote
     zygote.close()

@@ -1,0 +1,85 @@
+"""What a durable crew or flow is doing at the moment, found by context in whatever it calls.
+
+CrewAI works in threads of its own and copies the context into each: all of them are in the scope of
+the crew's step. So a call is told from others by its name: the task's, then what is called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import holdfast
+from holdfast.adapters._shared import Policy, as_thread_step
+
+OnOverflow = Callable[[list[Any]], list[Any]]
+
+
+@dataclass(frozen=True)
+class Settings:
+    policy: Policy = field(default_factory=Policy)
+    models: Sequence[Any] = ()  # of BaseLLM
+    on_overflow: OnOverflow | None = None
+    is_own_run: bool = False  # nothing else in the run asks people
+
+
+@dataclass(frozen=True)
+class Active:
+    """A crew, and where in it the code is."""
+
+    settings: Settings
+    path: tuple[str, ...] = ()  # the task, and whom it delegated to
+    call_id: str | None = None  # of the tool that is called
+
+    def name(self, what: str) -> str:
+        return ".".join((*self.path, what))
+
+
+_active: contextvars.ContextVar[Active | None] = contextvars.ContextVar(
+    "holdfast.crewai", default=None
+)
+
+
+def active() -> Active | None:
+    """None outside of durable crews, and of runs."""
+    found = _active.get()
+    return found if found is not None and holdfast.current_run() is not None else None
+
+
+@contextlib.contextmanager
+def entered(found: Active | None) -> Iterator[None]:
+    token = _active.set(found)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+def inside(found: Active, *path: str) -> contextlib.AbstractContextManager[None]:
+    """In a part of the crew that goes on beside others."""
+    return entered(replace(found, path=(*found.path, *path), call_id=None))
+
+
+def call(
+    found: Active,
+    what: str,
+    work: Callable[[], Any],
+    *,
+    shown: Any = None,
+    retry: holdfast.Retry | None = None,
+) -> Any:
+    """A step in the crew's own scope. What it calls in turn is in the step's."""
+
+    def stepped() -> Any:
+        with entered(Active(found.settings)):
+            return work()
+
+    return as_thread_step(found.name(what), stepped, shown=shown, retry=retry)
+
+
+def on_runs_loop(coroutine: Any) -> Any:
+    """A thread of a run lets the run's event loop do it, where durable calls can be awaited."""
+    return holdfast.race(tool=coroutine).result()[1]

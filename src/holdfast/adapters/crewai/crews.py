@@ -1,0 +1,280 @@
+"""Crews as steps: the whole of a kickoff is one, and what its agents call are steps inside.
+
+A crew is CrewAI's own all the way: its loop, threads, callbacks and guardrails run again when its
+step is entered anew, and find in the journal what was called already. Each kickoff works on copies
+of the crew's agents and tasks, so that runs in one process do not get into each other's way; the
+crew itself is told of outputs and usage at the end. Inside of runs all kickoffs are CrewAI's sync
+one, in a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+import functools
+import itertools
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from typing import Any
+
+from crewai import Crew
+from crewai.agents.agent_builder.utilities.base_token_process import TokenProcess
+from crewai.agents.cache.cache_handler import CacheHandler
+from crewai.agents.tools_handler import ToolsHandler
+from crewai.core.providers.human_input import set_provider
+from crewai.llms.base_llm import BaseLLM
+from crewai.types.streaming import CrewStreamingOutput, StreamChunk
+
+import holdfast
+from holdfast.adapters._shared import Relay, as_thread_step, in_own_thread
+from holdfast.adapters.crewai import values
+from holdfast.adapters.crewai.active import Active, Settings, entered
+from holdfast.adapters.crewai.people import Person
+
+SETTINGS = "__holdfast_settings__"
+_STREAMS = "__holdfast_streams__"
+_ONCE = holdfast.Retry(attempts=1)  # what fails inside was tried again there
+
+
+class DurableCrew(Crew):
+    """What `durable(crew)` makes of a crew."""
+
+    def kickoff(
+        self, inputs: Any = None, input_files: Any = None, from_checkpoint: Any = None
+    ) -> Any:
+        if holdfast.current_run() is None:
+            return super().kickoff(inputs, input_files, from_checkpoint)
+        return Kickoff(self, inputs, input_files, from_checkpoint).in_this_thread()
+
+    async def kickoff_async(
+        self, inputs: Any = None, input_files: Any = None, from_checkpoint: Any = None
+    ) -> Any:
+        if holdfast.current_run() is None:
+            return await super().kickoff_async(inputs, input_files, from_checkpoint)
+        kickoff = Kickoff(self, inputs, input_files, from_checkpoint)
+        return kickoff.streamed() if self.stream else await kickoff.awaited()
+
+    async def akickoff(
+        self, inputs: Any = None, input_files: Any = None, from_checkpoint: Any = None
+    ) -> Any:
+        if holdfast.current_run() is None:
+            return await super().akickoff(inputs, input_files, from_checkpoint)
+        return await self.kickoff_async(inputs, input_files, from_checkpoint)
+
+    def copy(self) -> Any:  # type: ignore[override]
+        """For `kickoff_for_each`, which works on copies."""
+        return durable_crew(working_copy(self, uuid.uuid4), settings_of(self))
+
+
+def durable_crew(crew: Any, settings: Settings) -> Any:
+    kind: Any = type(crew)
+    object.__setattr__(crew, "__class__", _kind(DurableCrew, kind))
+    object.__setattr__(crew, SETTINGS, settings)
+    return crew
+
+
+def settings_of(crew: Any) -> Settings:
+    found: Settings = crew.__dict__[SETTINGS]
+    return found
+
+
+class WorkingCrew(Crew):
+    """A copy of a durable crew, for one kickoff."""
+
+    def kickoff(
+        self, inputs: Any = None, input_files: Any = None, from_checkpoint: Any = None
+    ) -> Any:
+        try:
+            return super().kickoff(inputs, input_files, from_checkpoint)
+        except Exception:
+            raise
+        except BaseException as gone:
+            if not self.__dict__[_STREAMS]:
+                raise
+            raise Gone from gone
+
+
+class Gone(Exception):
+    """The run leaves. A crew that streams is in a thread which knows of plain errors only."""
+
+
+@functools.cache
+def _kind(first: Any, kind: Any) -> Any:
+    own = next(k for k in kind.__mro__ if not issubclass(k, DurableCrew | WorkingCrew))
+    return type(own.__name__, (first, own), {"__module__": own.__module__})
+
+
+class Kickoff:
+    """One kickoff in a run."""
+
+    def __init__(
+        self, crew: Any, inputs: Any, input_files: Any = None, from_checkpoint: Any = None
+    ) -> None:
+        if from_checkpoint is not None:
+            raise holdfast.Unsupported(
+                "from_checkpoint= inside of a run: the journal says where the crew is; kick it off "
+                "without"
+            )
+        self._crew, self._inputs, self._files = crew, inputs, input_files
+        self.settings = settings_of(crew)
+        self._relay: Relay[StreamChunk] | None = None
+        self._name: str = crew.name or "crew"
+        self._shown = {"inputs": values.plain(inputs)}
+
+    def in_this_thread(self) -> Any:
+        kept = as_thread_step(self._name, self._work, shown=self._shown, retry=_ONCE)
+        output = self._told(kept)
+        if not self._crew.stream:
+            return output
+        streaming = CrewStreamingOutput(sync_iterator=iter(_chunks(kept)))
+        streaming._set_result(output)
+        return streaming
+
+    async def awaited(self) -> Any:
+        return self._told(await self._step())
+
+    def streamed(self) -> CrewStreamingOutput:
+        streaming = CrewStreamingOutput(async_iterator=self._stream(lambda: streaming))
+        return streaming
+
+    async def _stream(
+        self, streaming: Callable[[], CrewStreamingOutput]
+    ) -> AsyncGenerator[StreamChunk, None]:
+        self._relay = Relay()
+        calling = self._step()
+        async with contextlib.aclosing(self._relay.read(calling, _chunks)) as pieces:
+            async for piece in pieces:
+                yield piece
+        streaming()._set_result(self._told(await calling))
+
+    def _step(self) -> asyncio.Future[dict[str, Any]]:
+        return in_own_thread(self._name, self._work, shown=self._shown, retry=_ONCE)
+
+    def _work(self) -> dict[str, Any]:
+        """In the step."""
+        crew = working_copy(self._crew, _ids())
+        set_provider(Person(self.settings))
+        chunks: list[StreamChunk] = []
+        with entered(Active(self.settings)):
+            output: Any = crew.kickoff(self._inputs, self._files)
+            if isinstance(output, CrewStreamingOutput):
+                output = self._read(output, chunks)
+        kept = values.dump(output, crew.tasks)
+        return {**kept, "chunks": values.plain(chunks)} if chunks else kept
+
+    def _read(self, streaming: CrewStreamingOutput, chunks: list[StreamChunk]) -> Any:
+        try:
+            for chunk in streaming:
+                chunks.append(chunk)
+                if self._relay is not None:
+                    self._relay.put(chunk)
+        except Gone as gone:
+            assert gone.__cause__ is not None
+            raise gone.__cause__ from None
+        return streaming.result
+
+    def _told(self, kept: dict[str, Any]) -> Any:
+        """The crew's output, of which its tasks are told, too."""
+        output = values.load(kept, self._crew.tasks)
+        self._crew.usage_metrics = output.token_usage
+        return output
+
+
+def _chunks(kept: dict[str, Any]) -> list[StreamChunk]:
+    return [StreamChunk(**one) for one in kept.get("chunks", ())]
+
+
+def _ids() -> Callable[[], uuid.UUID]:
+    """The same on every replay: they are in the pieces of a stream."""
+    key, count = uuid.UUID(holdfast.idempotency_key()), itertools.count()
+    return lambda: uuid.uuid5(key, str(next(count)))
+
+
+class NoStorage:
+    """CrewAI keeps the outputs of the last kickoff's tasks in a file, for `crewai replay`; the
+    journal has them."""
+
+    def update(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def reset(self) -> None: ...
+
+
+def working_copy(crew: Any, new_id: Callable[[], uuid.UUID]) -> Any:
+    """Of a crew, for one kickoff: with agents, tasks and counts of its own."""
+    copied = functools.partial(_copied, new_id)
+    made = copied(crew)
+    kind: Any = type(crew)
+    object.__setattr__(made, "__class__", _kind(WorkingCrew, kind))
+    made.__dict__[_STREAMS] = crew.stream
+    cache = CacheHandler()
+    agents = {id(one): one for one in crew.agents}
+    agents |= {id(task.agent): task.agent for task in crew.tasks if task.agent is not None}
+    fresh = {key: _fresh_agent(copied(agent), cache) for key, agent in agents.items()}
+    tasks = {id(task): _fresh_task(copied(task), fresh) for task in crew.tasks}
+    for task in tasks.values():
+        if isinstance(task.context, list):
+            task.__dict__["context"] = [tasks.get(id(one), one) for one in task.context]
+    made.__dict__["agents"] = [fresh[id(one)] for one in crew.agents]
+    made.__dict__["tasks"] = [tasks[id(one)] for one in crew.tasks]
+    if crew.manager_agent is not None:
+        made.__dict__["manager_agent"] = _fresh_agent(copied(crew.manager_agent), cache)
+    if isinstance(crew.manager_llm, BaseLLM):
+        made.__dict__["manager_llm"] = _fresh_llm(crew.manager_llm)
+    if crew.tracing is None:
+        made.__dict__["tracing"] = False  # it would ask in the terminal
+    made._cache_handler = cache
+    made._task_output_handler = NoStorage()
+    return made
+
+
+def _copied(new_id: Callable[[], uuid.UUID], model: Any) -> Any:
+    made = model.model_copy()
+    made.__dict__["id"] = new_id()
+    return made
+
+
+def _fresh_agent(made: Any, cache: CacheHandler) -> Any:
+    fields = made.__dict__
+    fields["agent_executor"] = None
+    handler = made.tools_handler
+    is_cached = handler is not None and handler.cache is not None
+    fields["tools_handler"] = ToolsHandler(cache=cache if is_cached else None)
+    fields["llm"] = _fresh_llm(made.llm)
+    fields["tools"] = [_fresh_tool(tool) for tool in made.tools or ()]
+    made._token_process = TokenProcess()
+    if hasattr(made, "_times_executed"):
+        made._times_executed = 0
+    return made
+
+
+def _fresh_task(made: Any, agents: dict[int, Any]) -> Any:
+    fields = made.__dict__
+    fields["agent"] = agents.get(id(made.agent))
+    fields["output"] = None
+    fields["processed_by_agents"] = set()
+    fields["tools"] = [_fresh_tool(tool) for tool in made.tools or ()]
+    made._guardrail_retry_counts = {}
+    return made
+
+
+def _fresh_llm(llm: Any) -> Any:
+    if not isinstance(llm, BaseLLM):
+        return llm
+    made = copy.copy(llm)
+    made._token_usage = dict.fromkeys(llm._token_usage, 0)
+    return made
+
+
+def _fresh_tool(tool: Any) -> Any:
+    """Uses are limited per run: another process knows of none."""
+    if getattr(tool, "max_usage_count", None) is None:
+        return tool
+    return tool.model_copy(update={"current_usage_count": 0})
+
+
+HOOKS = {
+    "Crew.kickoff": getattr(Crew, "kickoff", None),
+    "Crew.kickoff_async": getattr(Crew, "kickoff_async", None),
+    "Crew.akickoff": getattr(Crew, "akickoff", None),
+}
