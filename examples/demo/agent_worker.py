@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from datetime import timedelta
 
 import holdfast
 from examples.demo.agent import OFFICE, client, report
 
-app = holdfast.Holdfast(os.environ["DEMO_STORE"], workflows=[report])
+# A death is told by the operating system: no take-over that you see waits for this lease.
+options = holdfast.WorkerOptions(lease=timedelta(minutes=1))
+app = holdfast.Holdfast(os.environ["DEMO_STORE"], workflows=[report], worker_options=options)
 
 
 async def main() -> None:

@@ -37,6 +37,7 @@ from holdfast.types import Entry, Kind, RunRow
 
 CREW = 2
 TICK_SECONDS = 0.03
+SECONDS_MAX = 180.0
 RUN_ID = "report-7"
 
 
@@ -119,7 +120,7 @@ class Director:
     async def play(self) -> Ledger:
         with self.model, self.office:
             try:
-                async with self.app, asyncio.timeout(50):
+                async with self.app, asyncio.timeout(SECONDS_MAX):
                     await self._watch_while(self._acts())
                     await self._look()
             finally:

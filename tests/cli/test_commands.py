@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from datetime import timedelta
 
 from tests.helpers.processes import SECONDS_MAX, seen, spawned
 
@@ -238,6 +239,21 @@ def test_a_worker_fixes_the_hash_seed_and_keeps_one_that_is_given(shell):
     assert "seed 0\n" in shell.run_process("worker", "agent:app", "--until-idle").err
     done = shell.run_process("worker", "agent:app", "--until-idle", PYTHONHASHSEED="7")
     assert "seed 7\n" in done.err and "seed 0" not in done.err
+
+
+def test_serve_tells_its_workers_the_grace_time(shell, monkeypatch):
+    made: list[tuple] = []
+
+    class Noting:
+        def __init__(self, arguments, *, workers, grace):
+            made.append((arguments, workers, grace))
+
+        async def run(self):
+            return 0
+
+    monkeypatch.setattr("holdfast.cli.serve.Supervisor", Noting)
+    shell("serve", "agent:app", "--workers", "2", "--grace", "0.2")
+    assert made == [(["agent:app", "--grace", "0.2"], 2, timedelta(seconds=0.2))]
 
 
 def test_a_worker_runs_on_uvloop(shell):

@@ -1,8 +1,8 @@
 """The worker process that crash tests kill: `python -m tests.crash.agent URL OBSERVER OPTIONS`.
 
 Options (JSON): `lease`, `hang`, `memory_wait` in seconds; `concurrency`; `children`: fork some that
-keep what they inherit; `trap`, `tick_trap`, `claim_trap`: see trap.py. A lease that is not given
-outlasts the test: neither a busy processor nor a disk that stalls ends it.
+keep what they inherit; `trap`, `tick_trap`, `tick_gate`, `claim_trap`: see trap.py. A lease that
+is not given outlasts the test: neither a busy processor nor a disk that stalls ends it.
 """
 
 from __future__ import annotations
@@ -49,15 +49,13 @@ async def ask_observer(name: str, key: str = "", token: str = "") -> str:
     where = scope()
     assert where is not None
     row = where.frame.run.row
-    line = {
-        "run": row.id,
-        "epoch": row.epoch,
-        "began": BEGAN.get((row.id, where.frame.key), 0.0),
-        "name": name,
-        "key": key,
-        "pid": os.getpid(),
-        "token": token,
-    }
+    began = BEGAN.get((row.id, where.frame.key), 0.0)
+    return await ask(name, run=row.id, epoch=row.epoch, began=began, key=key, token=token)
+
+
+async def ask(name: str, **about: Any) -> str:
+    line = {"run": "", "epoch": 0, "began": 0.0, "key": "", "token": "", **about}
+    line |= {"name": name, "pid": os.getpid()}
     reader, writer = await asyncio.open_unix_connection(OBSERVER)
     writer.write((json.dumps(line) + "\n").encode())
     answer = (await reader.readline()).decode().strip()
@@ -196,6 +194,8 @@ if __name__ == "__main__":
         trap.arm(sys.argv[1], **given["trap"])
     if "tick_trap" in given:
         trap.arm_tick(sys.argv[1], **given["tick_trap"])
+    if "tick_gate" in given:
+        trap.arm_tick_gate(sys.argv[1], given["tick_gate"], lambda: ask(trap.TICK_GATE))
     if "claim_trap" in given:
         trap.arm_claim(sys.argv[1], **given["claim_trap"])
     asyncio.run(serve(sys.argv[1], given))

@@ -11,11 +11,13 @@ import asyncio
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import IO, Any
 
 from tests.helpers.processes import ROOT, environment
@@ -181,6 +183,19 @@ class Process:
         self._process.stdin.close()
 
 
+@contextmanager
+def nobody_writes(url: str) -> Iterator[None]:
+    """Meanwhile no process is inside a transaction on a file. A server ends those by itself."""
+    path = url.removeprefix("sqlite:///")
+    if path == url:
+        yield
+        return
+    with closing(sqlite3.connect(path, timeout=SECONDS_MAX, isolation_level=None)) as db:
+        db.execute("BEGIN IMMEDIATE")
+        yield
+        db.execute("ROLLBACK")
+
+
 class Fleet:
     """Worker processes on one store; ends them all when it is left.
 
@@ -206,6 +221,17 @@ class Fleet:
         process = self.begin(**options)
         await process.says("serving")
         return process
+
+    async def stop(self, process: Process) -> None:
+        """SIGSTOP, while it has no transaction open: in one it would block the others, who end it
+        for that. Its lease is renewed in one every few seconds."""
+
+        def stop() -> None:
+            with nobody_writes(self.url):
+                process.send(signal.SIGSTOP)
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOWAIT)
+
+        await asyncio.to_thread(stop)
 
     def begin(self, **options: object) -> Process:
         """The same, without waiting for it."""

@@ -15,6 +15,9 @@ from holdfast.types import Kind
 from tests.crash.agent import JOB, job, line
 from tests.crash.fleet import SECONDS_MAX, Effect, Fleet, Observer, Process
 
+RELEASES_MAX = 8
+"""Without a kill: that there are some is not left to chance."""
+
 
 class Killer:
     """Lets a few effects go on at a time, and kills workers at random moments of what follows;
@@ -31,11 +34,14 @@ class Killer:
         self._living += [await self._fleet.add() for _ in range(count)]
 
     async def kill(self) -> None:
+        since = 0
         while True:
             held = await self._observer.until(self._held, "an effect that waits")
-            for effect in self._random.sample(held, self._random.randint(1, min(6, len(held)))):
+            for effect in self._random.sample(held, self._random.randint(1, min(4, len(held)))):
                 effect.let_go()
-            if self._random.random() < 0.2:
+            since += 1
+            if self._random.random() < 0.2 or since >= RELEASES_MAX:
+                since = 0
                 await self._moment()
                 victim = self._living.pop(self._random.randrange(len(self._living)))
                 await victim.kill()

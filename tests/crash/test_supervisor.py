@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from holdfast.worker.supervisor import DELAY_SECONDS_MAX, exit_reason, next_delay
 from tests.helpers.processes import (
     Observer,
+    Process,
     SeenStore,
     eventually,
     is_alive,
@@ -62,6 +64,8 @@ app = holdfast.Holdfast(STORE_URL, workflows=[job, hopeless], worker_options=opt
 )
 
 ONCE = {"{} first": 1, "{} second": 1, "{} third": 1}
+PATIENT = ("--grace", "300")
+"""For steps that are held until the test lets them go."""
 
 
 class Site:
@@ -78,6 +82,9 @@ class Site:
 
     def serve(self, workers: int, *options: str):
         return spawned("serve", "agent:app", "--workers", str(workers), *options, cwd=self.folder)
+
+    def work(self, *options: str):
+        return spawned("worker", "agent:app", *options, cwd=self.folder)
 
     def start_held(self, store: SeenStore, name: str) -> int:
         """Starts a job whose second step waits at a gate; the pid of the worker that has it."""
@@ -102,6 +109,16 @@ def store_url(request, tmp_path):
 @pytest.fixture
 def site(tmp_path, url):
     return Site(tmp_path, url)
+
+
+def await_told(supervisor: Process, workers: Iterable[int]) -> None:
+    """Each of these workers knows that it is to leave, and begins no step any more."""
+
+    def told() -> bool:
+        lines = [line for line in supervisor.output.splitlines() if "handing the runs back" in line]
+        return all(any(f" {pid} INFO " in line for line in lines) for pid in workers)
+
+    eventually(told, f"the workers {sorted(workers)} hand their runs back")
 
 
 def once(*names: str) -> dict[str, int]:
@@ -140,11 +157,11 @@ def test_a_single_workers_replacement_frees_and_continues_its_run(site):
 
 
 def test_sigterm_lets_running_steps_end_and_hands_runs_back(site):
-    with site.serve(2) as supervisor, seen(site.url) as store:
+    with site.serve(2, *PATIENT) as supervisor, seen(site.url) as store:
         workers = store.await_workers(2)
         owner = site.start_held(store, "a")
         supervisor.send(signal.SIGTERM)
-        supervisor.wait_for_text("hand their runs back")
+        await_told(supervisor, workers)
         # The idle worker has left; the other one waits for its step.
         eventually(lambda: store.registered() == {owner}, "the idle worker leaves")
         site.observer.open_gate("a-gate")
@@ -159,10 +176,10 @@ def test_sigterm_lets_running_steps_end_and_hands_runs_back(site):
 
 
 def test_a_step_that_outlives_the_grace_time_is_handed_back(site):
-    with site.serve(1, "--grace", "0.2") as supervisor, seen(site.url) as store:
+    with site.work("--grace", "0.2") as worker, seen(site.url) as store:
         site.start_held(store, "a")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.wait() == 0
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
         assert store.status("a") == "pending" and store.registered() == set()
         assert store.row("a").strikes == 0
     with site.serve(1), seen(site.url) as store:
@@ -172,17 +189,16 @@ def test_a_step_that_outlives_the_grace_time_is_handed_back(site):
 
 
 def test_a_thread_that_never_ends_does_not_keep_the_worker(site):
-    with site.serve(1, "--grace", "0.2") as supervisor, seen(site.url) as store:
+    with site.work("--grace", "0.2") as worker, seen(site.url) as store:
         store.start("hopeless", "h")
         eventually(lambda: site.observer.effects()["h stuck"], "the step runs in its thread")
-        supervisor.send(signal.SIGTERM)
-        assert supervisor.wait() == 0
-        assert "killed" not in supervisor.output
+        worker.send(signal.SIGTERM)
+        assert worker.wait() == 0
         assert store.status("h") == "pending"
 
 
 def test_a_worker_takes_a_second_sigterm_for_at_once(site):
-    with spawned("worker", "agent:app", cwd=site.folder) as worker, seen(site.url) as store:
+    with site.work(*PATIENT) as worker, seen(site.url) as store:
         site.start_held(store, "a")
         worker.send(signal.SIGTERM)
         worker.wait_for_text("handing the runs back")
@@ -197,13 +213,14 @@ def test_a_worker_takes_a_second_sigterm_for_at_once(site):
 
 def test_sigterm_sent_to_all_processes_at_once_still_hands_back(site):
     """As service managers do it: the workers get one of their own besides their supervisor's."""
-    with site.serve(2) as supervisor, seen(site.url) as store:
+    with site.serve(2, *PATIENT) as supervisor, seen(site.url) as store:
         workers = store.await_workers(2)
         site.start_held(store, "a")
         for pid in workers:
             os.kill(pid, signal.SIGTERM)
         supervisor.send(signal.SIGTERM)
         supervisor.wait_for_text("hand their runs back")
+        await_told(supervisor, workers)
         site.observer.open_gate("a-gate")
         assert supervisor.wait() == 0
         assert store.status("a") == "pending" and store.row("a").strikes == 0
@@ -211,7 +228,7 @@ def test_sigterm_sent_to_all_processes_at_once_still_hands_back(site):
 
 
 def test_a_second_signal_kills_the_workers(site):
-    with site.serve(1) as supervisor, seen(site.url) as store:
+    with site.serve(1, *PATIENT) as supervisor, seen(site.url) as store:
         owner = site.start_held(store, "a")
         supervisor.send(signal.SIGINT)
         supervisor.wait_for_text("hand their runs back")
@@ -221,11 +238,12 @@ def test_a_second_signal_kills_the_workers(site):
 
 
 def test_workers_leave_when_their_supervisor_is_killed(site):
-    with site.serve(2) as supervisor, seen(site.url) as store:
+    with site.serve(2, *PATIENT) as supervisor, seen(site.url) as store:
         workers = store.await_workers(2)
         site.start_held(store, "a")
         supervisor.send(signal.SIGKILL)
         assert supervisor.wait() == -signal.SIGKILL
+        await_told(supervisor, workers)
         site.observer.open_gate("a-gate")
         eventually(lambda: not any(map(is_alive, workers)), "the workers leave")
         assert store.registered() == set()
@@ -237,6 +255,8 @@ def test_two_supervisors_on_one_file_take_over_from_each_other(site):
     names = [f"job-{n}" for n in range(4)]
     with site.serve(1) as one, site.serve(1) as two, seen(site.url) as store:
         store.await_workers(2)
+        for each in (one, two):
+            each.wait_for_text("started")  # perhaps a moment after the worker is there
         owners = {name: site.start_held(store, name) for name in names}
         victim = owners[names[0]]
         # Its own supervisor is stopped, so only the other one's worker can take over.

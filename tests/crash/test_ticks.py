@@ -13,6 +13,7 @@ from holdfast.types import RunFilter
 from tests.crash import backlog
 from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer
+from tests.crash.trap import TICK_GATE
 
 TICKS = 400
 
@@ -23,9 +24,12 @@ async def test_two_workers_of_which_one_is_killed_make_one_run_of_each_tick(
 ) -> None:
     trap = {"where": where, "nth": 3, "number": "SIGKILL"}
     victim = await fleet.add(tick_trap=trap)
-    await fleet.add()
+    # It is to be quick enough for its share: the other one waits for its death in the middle.
+    await fleet.add(tick_gate=TICKS // 4)
+    observer.holds = lambda effect: effect.name == TICK_GATE
     first = await backlog.declare(app, TICKS)
     assert await victim.ended() == -signal.SIGKILL
+    observer.let_all_go()
     await fleet.add()
     await backlog.audit(app, fleet, observer, first, TICKS)
 

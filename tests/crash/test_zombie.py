@@ -25,7 +25,7 @@ async def test_a_worker_stopped_past_its_lease_does_nothing_more_to_its_run(
     run = await app.start(line, ["one", "two", "three", "four"])
     held = await observer.sees("two", pid=stopped.pid)
     peer = await fleet.add()
-    stopped.send(signal.SIGSTOP)
+    await fleet.stop(stopped)
     again = await observer.sees("two", pid=peer.pid)
     held.let_go()  # the answer waits for the stopped one; now it may complete its step
     stopped.send(signal.SIGCONT)
@@ -46,7 +46,7 @@ async def test_a_worker_that_came_back_serves_again(
     run = await app.start(line, ["one", "two"])
     await observer.sees("two", pid=stopped.pid)
     peer = await fleet.add()
-    stopped.send(signal.SIGSTOP)
+    await fleet.stop(stopped)
     await observer.sees("two", pid=peer.pid)
     stopped.send(signal.SIGCONT)
     await stopped.says("lost its lease")

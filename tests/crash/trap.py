@@ -12,12 +12,15 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from holdfast.store import open_store, sqlite_commit
 from holdfast.store.base import Append, Operation, Outcome
 from holdfast.store.sqlite_lanes import Db
+from tests.crash.fleet import nobody_writes
+
+TICK_GATE = "tick gate"
 
 
 def arm(url: str, where: str, key: str, number: str) -> None:
@@ -34,6 +37,8 @@ def arm(url: str, where: str, key: str, number: str) -> None:
         return True
 
     def spring() -> None:
+        if where != "inside" and kind == signal.SIGSTOP:
+            leave_transactions(url)
         print("sprung", flush=True)
         os.kill(os.getpid(), kind)
 
@@ -66,6 +71,29 @@ def arm_tick(url: str, where: str, nth: int, number: str) -> None:
     store.tick = trapped
 
 
+def arm_tick_gate(url: str, nth: int, ask: Callable[[], Awaitable[object]]) -> None:
+    """Asks before the nth tick that this worker makes, or tries to, and waits for the answer."""
+    store: Any = type(open_store(url))
+    tick = store.tick
+    calls = 0
+
+    async def gated(self: object, *args: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            await ask()
+        return await tick(self, *args, **options)
+
+    store.tick = gated
+
+
+def leave_transactions(url: str) -> None:
+    """Returns when none of this process's threads is inside a transaction on a file: who is
+    stopped in one is not taken for dead, but ended."""
+    with nobody_writes(url):
+        pass
+
+
 def arm_claim(url: str, until: str) -> None:
     """Stops at the first claim that gets something, which is heard of only when the registration is
     lost, or there is a new one."""
@@ -79,6 +107,7 @@ def arm_claim(url: str, until: str) -> None:
         claimed = await claim(self, *args, **options)
         if claimed and not sprung:
             sprung = True
+            leave_transactions(url)
             print("sprung", flush=True)
             os.kill(os.getpid(), signal.SIGSTOP)
             await goes_on.wait()

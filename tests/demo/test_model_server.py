@@ -12,6 +12,8 @@ import pytest
 
 from holdfast.testing.model_server import Asked, ModelServer, Reply, load_script
 
+SECONDS_MAX = 120
+
 
 def ask(model: ModelServer, *said: str, **options) -> httpx.Response:
     """Says the messages in turn, user first."""
@@ -19,7 +21,8 @@ def ask(model: ModelServer, *said: str, **options) -> httpx.Response:
     messages = [{"role": r, "content": c} for r, c in zip(roles, said, strict=False)]
     headers = options.pop("headers", {})
     body = {"model": "tiny", "messages": messages, **options}
-    return httpx.post(f"{model.url}/chat/completions", json=body, headers=headers)
+    url = f"{model.url}/chat/completions"
+    return httpx.post(url, json=body, headers=headers, timeout=SECONDS_MAX)
 
 
 def text(response: httpx.Response) -> str:
@@ -112,16 +115,16 @@ def test_a_request_in_flight_is_in_the_log_and_can_be_held():
     def hold(asked: Asked) -> None:
         assert asked.status is None
         arrived.set()
-        assert go_on.wait(30)
+        assert go_on.wait(SECONDS_MAX)
 
     with ModelServer(["done"], on_request=hold) as model:
         answers: list[str] = []
         caller = threading.Thread(target=lambda: answers.append(text(ask(model, "go"))))
         caller.start()
-        assert arrived.wait(30)
+        assert arrived.wait(SECONDS_MAX)
         assert [asked.status for asked in model.requests] == [None]
         go_on.set()
-        caller.join(30)
+        caller.join(SECONDS_MAX)
         assert answers == ["done"]
 
 
@@ -130,7 +133,7 @@ def test_a_caller_that_hung_up_is_noted():
 
     def hold(asked: Asked) -> None:
         arrived.set()
-        assert hung_up.wait(30)
+        assert hung_up.wait(SECONDS_MAX)
 
     class Noting(ModelServer):
         def answering(self, request, response, *, hung_up):
@@ -138,13 +141,14 @@ def test_a_caller_that_hung_up_is_noted():
             noted.set()
 
     with Noting(["done"], on_request=hold) as model:
-        program = f"import httpx; httpx.post({model.url + '/chat/completions'!r}, json={{}})"
+        url = f"{model.url}/chat/completions"
+        program = f"import httpx; httpx.post({url!r}, json={{}}, timeout={SECONDS_MAX})"
         caller = subprocess.Popen([sys.executable, "-c", program])
-        assert arrived.wait(30)
+        assert arrived.wait(SECONDS_MAX)
         caller.kill()
         caller.wait()
         hung_up.set()
-        assert noted.wait(30)
+        assert noted.wait(SECONDS_MAX)
         assert model.requests[0].hung_up
 
 

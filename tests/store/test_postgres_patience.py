@@ -161,9 +161,9 @@ async def test_old_answers_are_deleted_however_many_there_are(
 async def test_a_large_payload_has_the_time_it_takes(
     store: PostgresStore, seen: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await start(store, "r")
     monkeypatch.setattr(postgres_link, "STATEMENT_SECONDS", 0.1)
     monkeypatch.setattr(postgres_link, "BYTES_PER_SECOND_MIN", 100)
-    await start(store, "r")
     async with seen.holder.transaction():
         await lock_run(seen, "r")
         payload = b"x" * 100 * SECONDS_MAX

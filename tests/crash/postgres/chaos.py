@@ -18,10 +18,8 @@ from holdfast.testing.postgres import PostgresServer
 from holdfast.testing.proxy import Proxy, Side
 from holdfast.types import WorkerRow
 from tests.crash.fleet import Fleet, Observer, Process
-from tests.crash.postgres.load import Load, Stop
+from tests.crash.postgres.load import LEASE, Cut, Load, Stop
 from tests.store.locks import until
-
-LEASE = 3.0
 
 
 class Door:
@@ -115,6 +113,7 @@ class Chaos:
         self._calm = asyncio.Event()
         self._since = time.monotonic()
         self.stops: list[Stop] = []
+        self.cuts: list[Cut] = []
         self.done: Counter[str] = Counter()
 
     async def run(self, rounds: int) -> None:
@@ -163,15 +162,18 @@ class Chaos:
     async def cut(self) -> None:
         reset = self._random.random() < 0.5
         self._say(f"cut the client's connections, reset={reset}")
+        self._cut_off(self._clients)
         for proxy in self._clients.proxies:
             await asyncio.to_thread(proxy.cut, reset=reset)
         if victim := await self._victim(f"cut, reset={reset}"):
+            self._cut_off(victim.door)
             for proxy in victim.door.proxies:
                 await asyncio.to_thread(proxy.cut, reset=reset)
 
     async def half_close(self) -> None:
         side = self._side()
         if victim := await self._victim(f"half_close towards {side}"):
+            self._cut_off(victim.door)
             for proxy in victim.door.proxies:
                 proxy.half_close(side)
 
@@ -207,6 +209,7 @@ class Chaos:
     async def refuse(self) -> None:
         """Cut off, and known to be so on both sides."""
         if victim := await self._victim("refuse and cut"):
+            self._cut_off(victim.door)
             for proxy in victim.door.proxies:
                 proxy.refuse()
                 proxy.cut()
@@ -221,6 +224,10 @@ class Chaos:
         await asyncio.to_thread(self._pair.fail_over)
 
     # Within
+
+    def _cut_off(self, door: Door) -> None:
+        there = [member.alive.pid for member in self._members if member.door is door]
+        self.cuts += [Cut(pid, time.monotonic()) for pid in there]
 
     async def _resume(self, victim: Member, known: set[str]) -> None:
         await self._effects(self._random.randint(20, 100))

@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from tests.crash.fleet import Effect, Observer
 
 T = TypeVar("T")
 
+LEASE = 3.0
 ANSWER = 1000
 LINE = [f"step {number}" for number in range(8)]
 LATE = ["late"]
@@ -155,11 +156,21 @@ class Stop:
     continued: float
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A process whose connections were cut, just after this moment on the same clock."""
+
+    pid: int
+    at: float
+
+
 class Audit:
     """`complaints`: all that was promised and is not so."""
 
-    def __init__(self, load: Load, observer: Observer, stops: list[Stop]) -> None:
-        self._load, self._stops = load, stops
+    def __init__(
+        self, load: Load, observer: Observer, stops: Sequence[Stop] = (), cuts: Sequence[Cut] = ()
+    ) -> None:
+        self._load, self._stops, self._cuts = load, stops, cuts
         self._effects: dict[str, list[Effect]] = defaultdict(list)
         self._begun: dict[int, list[float]] = defaultdict(list)
         for effect in observer.effects:
@@ -235,7 +246,7 @@ class Audit:
             if other.epoch > effect.epoch
         ]
         if later and effect.began >= min(later):
-            known = self._was_stopped_on_its_way(effect)
+            known = self._was_stopped_on_its_way(effect) or self._had_not_heard(effect)
             self.excused += known
             self._that(known, f"{effect} began after another worker had taken over")
 
@@ -247,6 +258,13 @@ class Audit:
             and stop.continued <= effect.began
             and not [b for b in self._begun[stop.pid] if stop.continued <= b < effect.began]
             for stop in self._stops
+        )
+
+    def _had_not_heard(self, effect: Effect) -> bool:
+        """The server frees the locks of who is cut off at once, and others take over. A process
+        that has no turn just then hears of it later; until its lease ends it may begin a step."""
+        return any(
+            cut.pid == effect.pid and cut.at <= effect.began <= cut.at + LEASE for cut in self._cuts
         )
 
 

@@ -45,12 +45,12 @@ async def survive(observer: Observer, *, seed: int, rounds: int, workers: int) -
         assert starting.cancelled()
         await chaos.heal()
         await load.finish(SECONDS_MAX)
-        audit = Audit(load, observer, chaos.stops)
+        audit = Audit(load, observer, chaos.stops, chaos.cuts)
         complaints = await audit.hold(app)
         print(
             f"seed {seed}: {len(load.started)} runs, {len(observer.effects)} effects, "
             f"{audit.repeated} of them repeated before they were recorded, {audit.excused} by a "
-            f"process that was stopped right then; {dict(chaos.done)}"
+            f"process that was stopped or cut off right then; {dict(chaos.done)}"
         )
         assert not complaints, "\n".join([f"HOLDFAST_CHAOS_SEED={seed}", *complaints])
 

@@ -19,6 +19,8 @@ from tests.crash.fleet import Effect, Fleet, Observer, Process
 from tests.crash.postgres.other_host import OtherHost
 
 LEASE = 6.0
+LEASE_OF_THE_LIVING = 15.0
+"""When the server is back, they have one lease to be heard of, and try it three times in that."""
 STEPS = ["one", "two", "three"]
 Run = holdfast.Run[list[str]]
 
@@ -69,7 +71,7 @@ async def test_an_outage_longer_than_the_leases_is_nobodys_death(
     primary: PostgresServer, observer: Observer
 ) -> None:
     async with site(primary.dsn, observer) as (app, fleet):
-        workers = [await fleet.add(lease=LEASE) for _ in range(2)]
+        workers = [await fleet.add(lease=LEASE_OF_THE_LIVING) for _ in range(2)]
         runs = await one_run_each(app, observer, workers)
         before = {row.id for row in await app.workers()}
         await asyncio.to_thread(primary.stop)
@@ -95,7 +97,7 @@ async def test_after_a_failover_the_living_go_on_and_who_died_in_it_is_noticed(
     hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
     url = f"postgresql://{parts.username}:{parts.password}@{hosts}{parts.path}"
     async with site(url, observer) as (app, fleet):
-        workers = [await fleet.add(lease=LEASE) for _ in range(3)]
+        workers = [await fleet.add(lease=LEASE_OF_THE_LIVING) for _ in range(3)]
         runs = await one_run_each(app, observer, workers)
         *living, dead = workers
         before = {row.id for row in await app.workers() if row.pid != dead.pid}
@@ -140,7 +142,9 @@ async def is_cut_off_and_comes_back(
     near: Fleet,
     leave: Callable[[], object],
     come_back: Callable[[], object],
+    losses: int = 0,
 ) -> None:
+    """losses: how many sessions it hears the end of."""
     observer.holds = lambda effect: effect.name in ("two", "gate")
     cut_off = await far.add(lease=LEASE)
     run = await app.start(line, STEPS)
@@ -150,7 +154,10 @@ async def is_cut_off_and_comes_back(
     peer = await near.add()
     leave()
     again = await observer.sees("two", pid=peer.pid)
-    # It has run out of its lease and asks for a step before which nothing is to be written.
+    if losses:
+        await cut_off.says("a session with the store is lost", count=losses)
+    # It has run out of its lease, or knows that it may be taken for dead; and asks for a step
+    # before which nothing is to be written.
     gate.let_go()
     await observer.sees("asked for", pid=cut_off.pid)
     # And a step of it ends; what it wants to write is refused when it is heard of again.
@@ -167,9 +174,10 @@ async def is_cut_off_and_comes_back(
     assert await claims(app, run.id) == await claims(app, beside.id) == 2
 
 
-@pytest.mark.parametrize("leave", [go_silent, go_away])
+@pytest.mark.parametrize(("leave", "losses"), [(go_silent, 0), (go_away, 2)])
 async def test_a_worker_cut_off_from_the_server_starts_nothing_more_and_its_run_goes_on(
     leave: Callable[[Proxy], object],
+    losses: int,
     postgres: PostgresServer,
     url: str,
     app: holdfast.Holdfast,
@@ -180,7 +188,7 @@ async def test_a_worker_cut_off_from_the_server_starts_nothing_more_and_its_run_
         behind = url.replace(f":{postgres.port}/", f":{proxy.port}/")
         async with Fleet(behind, observer) as far:
             await is_cut_off_and_comes_back(
-                app, observer, far, fleet, lambda: leave(proxy), proxy.resume
+                app, observer, far, fleet, lambda: leave(proxy), proxy.resume, losses
             )
 
 

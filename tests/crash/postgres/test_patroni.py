@@ -58,7 +58,7 @@ async def test_patroni_promotes_by_itself_and_nothing_is_lost_or_repeated(
         await asyncio.wait({starting})
         assert starting.cancelled()
         await load.finish(SECONDS_MAX)
-        audit = Audit(load, observer, stops=[])
+        audit = Audit(load, observer)
         assert not await audit.hold(app)
         print(
             f"{len(load.started)} runs, {len(observer.effects)} effects, {audit.repeated} repeated"

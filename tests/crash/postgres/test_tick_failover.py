@@ -14,6 +14,7 @@ from holdfast.testing.postgres import PostgresServer
 from tests.crash import backlog
 from tests.crash.agent import client
 from tests.crash.fleet import Fleet, Observer
+from tests.crash.trap import TICK_GATE
 
 TICKS = 500
 LEASE = 6.0
@@ -48,8 +49,10 @@ async def test_a_failover_in_the_middle_loses_no_tick_and_doubles_none(
     observer: Observer,
 ) -> None:
     primary, standby = pair
-    await fleet.add(lease=LEASE)
-    victim = await fleet.add(lease=LEASE)
+    # However long the kill takes, they do not get through with it before.
+    observer.holds = lambda effect: effect.name == TICK_GATE
+    await fleet.add(lease=LEASE, tick_gate=TICKS // 4)
+    victim = await fleet.add(lease=LEASE, tick_gate=TICKS // 4)
     first = await backlog.declare(app, TICKS)
     await observer.sees("tick")
     await asyncio.to_thread(primary.kill)
@@ -57,6 +60,7 @@ async def test_a_failover_in_the_middle_loses_no_tick_and_doubles_none(
         "SELECT count(*) FROM holdfast.schedules WHERE next_at < extract(epoch FROM now()) * 1e6"
     )
     assert await asyncio.to_thread(standby.sql, behind) == [["1"]], "it died in the middle"
+    observer.let_all_go()
     await victim.kill()
     await asyncio.to_thread(standby.promote)
     await fleet.add(lease=LEASE)
