@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import control, db, move, queues, runs, schedules, serve
+from holdfast.cli import control, crash_test, db, move, queues, runs, schedules, serve
 from holdfast.cli.target import report
 from holdfast.errors import HoldfastError
 
@@ -55,6 +55,7 @@ app.command("send")(control.send)
 app.command("backup")(db.backup)
 app.command("restore")(db.restore)
 app.command("move")(move.move)
+app.command("crash-test")(crash_test.crash_test)
 
 _db = typer.Typer(help="Look after the store.", no_args_is_help=True, rich_markup_mode=None)
 _db.command("upgrade")(db.upgrade)
