@@ -17,7 +17,7 @@ from benchmarks import postgres
 from benchmarks.figures import Figure, table
 from benchmarks.imports import imports
 from benchmarks.replay import replay
-from benchmarks.setting import Setting
+from benchmarks.setting import Setting, loop_factory
 from benchmarks.sleepers import sleepers
 from benchmarks.takeover import takeover
 from benchmarks.throughput import parallel, sequential
@@ -91,12 +91,7 @@ def _run_one(options: argparse.Namespace) -> int:
     setting = Setting(
         bench=name, folder=options.dir.resolve(), quick=options.quick, loop=options.loop
     )
-    factory = None
-    if options.loop == "uvloop":
-        import uvloop  # an optional dependency
-
-        factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner:
+    with asyncio.Runner(loop_factory=loop_factory(options.loop)) as runner:
         runner.run(_call(BENCHMARKS[name], setting))
     print(json.dumps([dataclasses.asdict(figure) for figure in setting.figures]))
     return 0

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import sqlite3
 import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,6 +36,15 @@ class Setting:
         path = self.folder / f"{self.bench}-{uuid.uuid4().hex[:8]}"
         path.mkdir(parents=True)
         return path
+
+
+def loop_factory(loop: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if loop != "uvloop":
+        return None
+    import uvloop  # an optional dependency
+
+    factory: Callable[[], asyncio.AbstractEventLoop] = uvloop.new_event_loop
+    return factory
 
 
 def remove(folder: Path) -> None:

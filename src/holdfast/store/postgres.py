@@ -65,7 +65,7 @@ _SUSPECT_STRIKES = 2
 
 class PostgresStore(Queues, Schedules):
     commits_at_once = 2
-    poll_seconds = 10.0
+    poll_seconds = 20.0
 
     def __init__(self, url: str) -> None:
         self.url = url

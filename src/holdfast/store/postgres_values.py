@@ -61,7 +61,11 @@ def entry_values(append: Append, entry: Entry) -> tuple[Any, ...]:
 
 
 def _columns(rows: list[tuple[Any, ...]], count: int) -> Columns:
-    return list(map(list, zip(*rows, strict=True))) if rows else [None] * count
+    """A column without values is sent as none: unnest makes as many NULLs of it as are needed."""
+    if not rows:
+        return [None] * count
+    columns = map(list, zip(*rows, strict=True))
+    return [None if column.count(None) == len(column) else column for column in columns]
 
 
 def _then(place: int, append: Append) -> tuple[Any, ...]:

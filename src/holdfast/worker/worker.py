@@ -42,6 +42,7 @@ log = logging.getLogger("holdfast")
 LOOK_SECONDS = 0.05
 FLUSH_SECONDS = 3.0
 CLAIM_MAX = 256
+RETRY_SECONDS_MAX = 1.0
 
 
 class Worker:
@@ -276,10 +277,10 @@ class Worker:
                 await self._turn()
             except StoreError as error:
                 log.warning("the worker cannot reach its store, trying again: %s", error)
-                nap /= 10
+                nap = min(nap / 10, RETRY_SECONDS_MAX)
             except Exception:
                 log.exception("the worker failed to look for work, trying again")
-                nap /= 10
+                nap = min(nap / 10, RETRY_SECONDS_MAX)
             poll = self.hooks.call_later(nap, self._poll)
             self._napping = True
             await self._bell.wait()

@@ -57,6 +57,33 @@ BEGIN
     PERFORM ring('end');
 END $$;
 
+-- Ends runs that are nobody's child and in no session. Most are so, and one statement for all of a batch
+-- takes a third less of the server's time than one for each. Answers with those that it has ended.
+CREATE OR REPLACE FUNCTION end_plain_runs(
+    _runs bigint[], _at bigint[], _status text[], _output bytea[]) RETURNS bigint[]
+-- A plan made while the table was small would read all of it for ever.
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    _ended bigint[];
+    _queues text[];
+BEGIN
+    WITH plain AS (
+        UPDATE runs r
+        SET status = e.status, output = e.output, ended_at = e.at, updated_at = e.at, owner = NULL,
+            ready_at = NULL, blocked = false, holds_session = false, reason = NULL
+        FROM unnest(_runs, _at, _status, _output) AS e (run, at, status, output)
+        WHERE r.key = e.run AND r.session IS NULL AND (r.parent IS NULL OR r.parent_step IS NULL)
+        RETURNING r.key, r.queue)
+    SELECT array_agg(key), array_agg(DISTINCT queue) INTO _ended, _queues FROM plain;
+    IF _ended IS NOT NULL THEN
+        IF EXISTS (SELECT 1 FROM queues WHERE name = ANY(_queues) AND concurrency IS NOT NULL) THEN
+            PERFORM ring();  -- others wait for a place in the queue
+        END IF;
+        PERFORM ring('end');
+    END IF;
+    RETURN coalesce(_ended, ARRAY[]::bigint[]);
+END $$;
+
 -- Ends a run of which nobody has to unwind anything: no worker needs to see it.
 CREATE OR REPLACE FUNCTION end_unclaimed(_run runs, _at bigint, _status text, _output bytea) RETURNS void
 LANGUAGE plpgsql AS $$
@@ -142,6 +169,7 @@ DECLARE
     _locked bigint[];
     _all_landed boolean;
     _there bigint[];
+    _ended bigint[] := ARRAY[]::bigint[];
     _mine runs;
     _then record;
 BEGIN
@@ -217,11 +245,19 @@ BEGIN
             AS s (place, session, key, value, nth)
         WHERE _outcome[s.place] = 1;
     END IF;
+    IF 'end' = ANY(_t_what) THEN
+        SELECT end_plain_runs(array_agg(_run[t.place]), array_agg(t.at), array_agg(t.status),
+            array_agg(t.payload))
+        INTO _ended
+        FROM unnest(_t_place, _t_what, _t_at, _t_status, _t_payload)
+            AS t (place, what, at, status, payload)
+        WHERE t.what = 'end' AND _outcome[t.place] = 1;
+    END IF;
     FOR _then IN
         SELECT * FROM unnest(_t_place, _t_what, _t_at, _t_status, _t_ready_at, _t_seen, _t_reason,
             _t_unwinding, _t_payload, _t_digest)
             AS t (place, what, at, status, ready_at, seen, reason, unwinding, payload, digest)
-        WHERE _outcome[place] = 1
+        WHERE _outcome[place] = 1 AND _run[place] NOT IN (SELECT unnest(_ended))
     LOOP
         SELECT * INTO _mine FROM runs WHERE key = _run[_then.place];
         IF _then.what = 'end' THEN
