@@ -18,6 +18,9 @@ from typing import Protocol
 Micros = int
 """Microseconds since 1970-01-01T00:00Z."""
 
+NEVER: Micros = 253_370_764_800_000_000
+"""The year 9999: for a time that has to be given, and is not to come."""
+
 
 def to_micros(duration: timedelta) -> Micros:
     return duration // timedelta(microseconds=1)

@@ -17,6 +17,7 @@ BOTH_STORES = {
     "test_children",
     "test_children_again",
     "test_odd_ids",
+    "test_out_of_tries",
     "test_released_sessions",
     "test_session_children",
     "test_session_values",

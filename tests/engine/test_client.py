@@ -211,6 +211,19 @@ async def test_a_run_can_be_cancelled_before_it_begins() -> None:
 # Pause and resume
 
 
+async def test_a_run_that_is_paused_and_resumed_begins_when_it_was_to() -> None:
+    async with Environment([works]) as env:
+        run = await env.app.with_options(delay=DAY).start(works, 1)
+        await run.pause()
+        await env.advance(DAY / 2)
+        await run.resume()
+        await env.settle()
+        assert await run.status() is Status.PENDING
+        assert env.started == []
+        await env.advance(DAY / 2)
+        assert await run.status() is Status.COMPLETED
+
+
 async def test_a_paused_run_stops_at_the_next_step_and_goes_on_when_resumed() -> None:
     begun, go_on = asyncio.Event(), asyncio.Event()
 

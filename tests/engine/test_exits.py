@@ -4,8 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import multiprocessing
+import operator
+import pickle
+import signal
 import sys
+from collections.abc import Iterator
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,6 +67,98 @@ async def test_an_exit_in_a_thread_fails_the_run_and_nothing_else(
         with pytest.raises(holdfast.RunFailed, match=r"SystemExit\(3\)") as failed:
             await env.result(await env.start(workflow))
     assert isinstance(failed.value.__cause__, holdfast.Terminal)
+
+
+pools: list[Executor] = []
+"""Those that the workflows below use: workflows take no executor."""
+
+
+@pytest.fixture
+def pool() -> Iterator[None]:
+    # Forked from here, with the threads of other tests, a process might stand still.
+    spawned = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    with spawned:
+        pools.append(spawned)
+        yield
+        pools.clear()
+
+
+async def in_a_pool(*work: Any) -> Any:
+    return await asyncio.get_running_loop().run_in_executor(pools[0], *work)
+
+
+@holdfast.step
+async def exits_in_a_pool() -> None:
+    await in_a_pool(sys.exit, 3)
+
+
+@holdfast.workflow
+async def body_with_a_pool() -> None:
+    await in_a_pool(sys.exit, 3)
+
+
+@holdfast.workflow
+async def step_with_a_pool() -> None:
+    await exits_in_a_pool()
+
+
+@holdfast.workflow
+async def interrupted_pool() -> None:
+    await in_a_pool(signal.raise_signal, signal.SIGINT)
+
+
+@pytest.mark.parametrize("workflow", [body_with_a_pool, step_with_a_pool, interrupted_pool])
+async def test_an_exit_in_a_pool_of_processes_fails_the_run_and_nothing_else(
+    workflow: holdfast.Workflow[[], object], pool: None
+) -> None:
+    async with Environment([workflow]) as env:
+        run = await env.start(workflow)
+        with pytest.raises(holdfast.RunFailed, match=r"SystemExit|KeyboardInterrupt") as failed:
+            await run.result()
+    assert isinstance(failed.value.__cause__, holdfast.Terminal)
+
+
+async def test_work_in_a_pool_that_a_step_gives_up_is_called_off() -> None:
+    class Stuck(Executor):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            return work
+
+    work: Future[Any] = Future()
+    pools.append(Stuck())
+
+    @holdfast.step(timeout=timedelta(milliseconds=10), retry=holdfast.Retry(attempts=1))
+    async def waits() -> None:
+        await in_a_pool(print)
+
+    @holdfast.workflow
+    async def gives_up() -> None:
+        await waits()
+
+    async with Environment([gives_up]) as env:
+        run = await env.start(gives_up)
+        with pytest.raises(holdfast.RunFailed, match="took longer"):
+            await run.result()
+    pools.clear()
+    assert work.cancelled()
+
+
+async def test_a_pool_of_interpreters_is_sent_nothing_of_the_run() -> None:
+    class InterpreterPoolExecutor(ThreadPoolExecutor):
+        """As in Python 3.14: a pool of threads whose work is pickled."""
+
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+            pickle.dumps((fn, args, kwargs))
+            return super().submit(fn, *args, **kwargs)
+
+    @holdfast.workflow
+    async def calculates() -> int:
+        found: int = await in_a_pool(operator.add, 1, 2)
+        return found
+
+    with InterpreterPoolExecutor(1) as executor:
+        pools.append(executor)
+        assert (await crash_everywhere(calculates)).result == 3
+    pools.clear()
 
 
 async def test_a_body_can_deal_with_an_exit_in_a_thread() -> None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from holdfast import codec
-from holdfast.clock import Micros, to_datetime
+from holdfast.clock import NEVER, Micros, to_datetime
 from holdfast.types import HALTED, Entry, Kind, PromiseRow, RunRow, Status, WorkerRow
 
 
@@ -76,7 +76,11 @@ def _state(
         case Status.PAUSED:
             return "It was paused by hand."
         case Status.PARKED | Status.QUARANTINED:
-            return f"It is {row.status}: {row.reason}."
+            text = f"It is {row.status}: {row.reason}."
+            if row.ready_at is not None:
+                text += " It waits for something else as well, which may come first"
+                text += f", at the latest {_at(row.ready_at)}." if row.ready_at < NEVER else "."
+            return text
 
 
 def _behind(row: RunRow, ahead: RunRow) -> str:

@@ -2,7 +2,7 @@
 
 A try runs in a frame and a context of its own (see frame.py). A failed one leaves a note with the
 time the next is due, so that a crash in the middle of a back-off resets neither the count nor the
-remaining wait.
+remaining wait. If there is no next one, the note says so before the fallback begins.
 """
 
 from __future__ import annotations
@@ -83,6 +83,8 @@ class Attempt:
         if last is not None:
             await run.may_start(self.frame)
             self.number = last.attempt
+            if is_given_up(last) and step.retry.fallback is not None:
+                return await self._fall_back(args, kwargs, in_thread)
             place = standing_place(last)
             await self.pause_after(last)
         turn = Turn(self, step.limit) if step.limit is not None else None
@@ -104,8 +106,18 @@ class Attempt:
                 if await self._failed(outcome):
                     continue
                 if step.retry.fallback is not None:
-                    outcome = await self._try(args, kwargs, in_thread, step.retry.fallback)
+                    return await self._fall_back(args, kwargs, in_thread)
             return await self._complete(outcome)
+
+    async def _fall_back(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], in_thread: InThread | None
+    ) -> Any:
+        """The step is given up, and the journal knows it: whoever dies from here on does not try it
+        again."""
+        await self.run.may_start(self.frame)
+        self.started_at = self.run.tick()
+        fallback = self.step.retry.fallback
+        return await self._complete(await self._try(args, kwargs, in_thread, fallback))
 
     async def _try(
         self,
@@ -207,7 +219,7 @@ class Attempt:
         again = retries.should_retry(policy, error, self.number)
         exhausted = policy.attempts is not None and self.number >= policy.attempts
         park = not again and exhausted and policy.exhausted == "park"
-        if not again and not park:
+        if not again and not park and policy.fallback is None:
             return False
         due_at = None
         if again:
@@ -231,6 +243,8 @@ class Attempt:
         )
         if self.claim.key in run.journal.logs:
             run.journal.logs[self.claim.key].drop_failures()
+        if not again and not park:
+            return False
         await self.pause_after(noted)
         return True
 
@@ -326,6 +340,11 @@ async def deliver(run: Execution, frame: Frame, claim: Claim, entry: Entry) -> N
         await future
     finally:
         run.done_waiting(wait)
+
+
+def is_given_up(last: Entry) -> bool:
+    """Is no further try due, by the last entry about a step's tries?"""
+    return last.failed and last.due_at is None
 
 
 def _set(future: asyncio.Future[None]) -> None:

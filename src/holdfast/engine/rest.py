@@ -13,7 +13,7 @@ import contextvars
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from holdfast.clock import Micros
+from holdfast.clock import NEVER, Micros
 from holdfast.engine import trouble
 from holdfast.errors import Suspended
 from holdfast.store.base import Suspend
@@ -37,7 +37,7 @@ def consider(run: Execution, *, lingered: bool = False) -> None:
     surely_waiting = only_waits(run)
     if run.executing and not surely_waiting:
         return
-    if run.pausing or _parked(run):
+    if run.pausing:
         _suspend(run)
         return
     delay, real = _stay(run, surely_waiting), real_seconds_left(run)
@@ -67,9 +67,10 @@ def is_quiet(run: Execution) -> bool:
 def _stay(run: Execution, surely_waiting: bool) -> float:
     """Seconds to stay in memory from now on."""
     settings = run.host.settings
-    due = next_due(run)
-    if due is not None and due - run.host.clock.now() <= settings.memory_wait:
+    if _is_due_soon(run):
         return (settings.memory_wait + settings.unsure_wait) / 1e6
+    if _parked(run):
+        return 0.0  # somebody should hear of it
     if not surely_waiting:
         return settings.unsure_wait / 1e6
     if all(wait.due_at is not None for wait in run.waits):
@@ -79,9 +80,13 @@ def _stay(run: Execution, surely_waiting: bool) -> float:
 
 def _lingered(run: Execution) -> None:
     run.resting = None
+    consider(run, lingered=not _is_due_soon(run))
+
+
+def _is_due_soon(run: Execution) -> bool:
+    """Would it be back in memory in a moment?"""
     due = next_due(run)
-    soon = due is not None and due - run.host.clock.now() <= run.host.settings.memory_wait
-    consider(run, lingered=not soon)
+    return due is not None and due - run.host.clock.now() <= run.host.settings.memory_wait
 
 
 def next_due(run: Execution) -> int | None:
@@ -99,7 +104,7 @@ def _suspend(run: Execution) -> None:
     if run.pausing:
         how = (None, run.inbox.seen, "paused by hand", Status.PAUSED)
     elif parked := _parked(run):
-        how = (None, run.inbox.seen, parked, Status.PARKED)
+        how = (_parked_until(run), run.inbox.seen, parked, Status.PARKED)
     else:
         how = (next_due(run), run.inbox.seen, waiting_for(run), Status.WAITING)
     run.then = Suspend(*how, unwinding=run.cancelled)
@@ -111,6 +116,13 @@ def _parked(run: Execution) -> str | None:
     """Why the run is to be parked: a step of it has used up its tries."""
     out_of_tries = (w.label for w in run.waits if w.kind is Kind.ATTEMPT and w.due_at is None)
     return next(out_of_tries, None)
+
+
+def _parked_until(run: Execution) -> Micros | None:
+    """A step without tries is one of the things a run waits for: the others may come first, and
+    decide a race with it or time it out. None: there are no others."""
+    others = any(wait.kind is not Kind.ATTEMPT or wait.due_at is not None for wait in run.waits)
+    return (next_due(run) or NEVER) if others else None
 
 
 def waiting_for(run: Execution) -> str:

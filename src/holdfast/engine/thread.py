@@ -121,12 +121,15 @@ def own_thread(loop: asyncio.AbstractEventLoop, work: Work) -> asyncio.Future[An
 
 
 def contained(work: Work) -> Any:
-    """What ends a process is an error like any other in a thread: it is not the wish of whoever
-    sent a signal, whose handlers run on the main thread, and all other runs would end with it."""
+    """What ends a process is an error like any other in a thread, or in another process: it is not
+    the wish of whoever sent a signal, whose handlers run on the main thread, and all other runs
+    would end with it."""
     try:
         return work()
     except (KeyboardInterrupt, SystemExit) as error:
-        raise Terminal(f"{error!r} was raised in a thread, and ends no process there") from error
+        raise Terminal(
+            f"{error!r} was raised in a thread or a pool, and does not end this process"
+        ) from error
 
 
 def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
@@ -174,14 +177,43 @@ def submit(
         in_thread = functools.partial(hooks.run_in_executor, executor)
         return run.loop.create_task(step.invoke(where.claim(step.name), args, kwargs, in_thread))
     own = where.branch(_name(func))
-    if executor is not None and not isinstance(executor, ThreadPoolExecutor):
+    if executor is not None and not _shares_memory(executor):
         # Another process knows nothing of the run, and a run's context cannot be sent there.
         func = functools.partial(func, *args, **kwargs)
-        return _awaited(run, where, own, hooks.run_in_executor(executor, func))
+        return _awaited(run, where, own, _elsewhere(run, hooks.run_in_executor(executor, func)))
     work = functools.partial(
         _in_submission, where, own, contextvars.copy_context(), func, args, kwargs
     )
     return _awaited(run, where, own, hooks.run_in_executor(executor, work))
+
+
+def _shares_memory(executor: Any) -> bool:
+    """Its threads are in this interpreter; those of an InterpreterPoolExecutor (3.14) are not."""
+    kinds = [kind.__name__ for kind in type(executor).__mro__]
+    return isinstance(executor, ThreadPoolExecutor) and "InterpreterPoolExecutor" not in kinds
+
+
+def _elsewhere(run: Execution, real: asyncio.Future[Any]) -> asyncio.Future[Any]:
+    """What comes back from there may want to end this process, too."""
+    future: asyncio.Future[Any] = run.loop.create_future()
+
+    def returned(_: object) -> None:
+        try:
+            value = contained(real.result)
+        except asyncio.CancelledError:
+            future.cancel()
+        except BaseException as error:
+            _settle(future, None, error)
+        else:
+            _settle(future, value, None)
+
+    def given_up(_: object) -> None:
+        if future.cancelled():
+            real.cancel()
+
+    real.add_done_callback(returned, context=contextvars.Context())
+    future.add_done_callback(given_up, context=contextvars.Context())
+    return future
 
 
 def _awaited(

@@ -72,7 +72,9 @@ class Started:
 class Suspend:
     """Leave memory. Refused (see Appended.suspended) if mail came after `mail_seen`."""
 
-    ready_at: Micros | None  # the next deadline; None: only mail wakes it
+    # The next deadline; None: only mail wakes it. A parked run is woken by neither, unless it has a
+    # deadline: NEVER, if it waits for mail and no deadline.
+    ready_at: Micros | None
     mail_seen: int
     reason: str
     status: Status = Status.WAITING  # or PAUSED, PARKED
@@ -271,7 +273,7 @@ class Store(ScheduleStore, Protocol):
     async def post(
         self, run: RunId, kind: MailKind, name: str, payload: bytes | None, now: Micros
     ) -> Mail:
-        """Puts mail into a run's inbox and makes a waiting run claimable.
+        """Puts mail into a run's inbox and makes a waiting run claimable (parked: see Suspend).
 
         Promises: the first answer stands, a later one is AlreadyResolved. Cancel and pause are
         posted once; posting them again returns the mail that is there. UnknownRun, AlreadyEnded.
@@ -282,7 +284,8 @@ class Store(ScheduleStore, Protocol):
         ...
 
     async def resume(self, run: RunId, now: Micros) -> RunRow:
-        """Makes a paused, parked or quarantined run claimable; NotResumable otherwise."""
+        """Makes a paused, parked or quarantined run claimable, but none before its delay is over;
+        NotResumable otherwise."""
         ...
 
     async def rerun(self, run: RunId, epoch: int, now: Micros, drop: Sequence[int]) -> RunRow:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
-from holdfast.clock import Micros
+from holdfast.clock import NEVER, Micros
 from holdfast.errors import LeaseLost
 from holdfast.store import sqlite_sessions
 from holdfast.store.base import Claimed
@@ -240,7 +240,7 @@ def next_ready(
                 continue  # it rings when a run of it leaves memory, or somebody reopens it
             new = [max(at, allowed.new_at) for at in new]
         times += new + resumed
-    return min(times, default=None)
+    return min((at for at in times if at < NEVER), default=None)
 
 
 def release(db: Db, worker: WorkerId, runs: Sequence[tuple[RunKey, int]], now: Micros) -> int:

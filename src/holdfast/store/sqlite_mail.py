@@ -86,6 +86,7 @@ def expire(db: Db, now: Micros, output: bytes, limit: int) -> int:
         if _needs_no_worker(state):
             end_unclaimed(db, state[0], Status.FAILED, output, now)
         else:
+            _take_back_pause(db, state[0])
             _wake(db, state, now)
     return len(overdue)
 
@@ -147,15 +148,18 @@ def _post(
 def _stir(db: Db, state: Row, kind: MailKind, now: Micros) -> None:
     """What new mail does to a run that nobody owns; an owner looks into the inbox by itself."""
     run, status, session = state[0], STATUSES[state[1]], state[2]
+    if kind is MailKind.CANCEL:
+        _take_back_pause(db, run)
     if status is Status.RUNNING:
-        if kind is MailKind.CANCEL:
-            _take_back_pause(db, run)
+        pass
     elif kind is MailKind.PAUSE:
+        if status is Status.PENDING and state[8] > now:
+            db.execute(SQL["keep_delay"], {"ready_at": state[8], "run": run})
         if status not in HALTED:
             db.execute(SQL["pause"], (now, run))
             sqlite_sessions.pass_on(db, session, now)
     elif kind is not MailKind.CANCEL:
-        if status is Status.WAITING:
+        if status is Status.WAITING or (status is Status.PARKED and state[8] is not None):
             _wake(db, state, now)
     elif _needs_no_worker(state):
         end_unclaimed(db, run, Status.CANCELLED, None, now)
@@ -169,9 +173,7 @@ def _needs_no_worker(state: Row) -> bool:
 
 
 def _wake(db: Db, state: Row, now: Micros) -> None:
-    run, status, session, holds, parent, parent_step = state[:6]
-    if STATUSES[status] in HALTED:
-        _take_back_pause(db, run)
+    run, _, session, holds, parent, parent_step = state[:6]
     go = sqlite_sessions.may_go(db, session, bool(holds), parent, parent_step)
     db.execute(SQL["wake"], {"now": now, "blocked": 0 if go else 1, "run": run})
     db.news = True

@@ -108,8 +108,8 @@ def resume(db: Db, id: RunId, now: Micros) -> RunRow:
         raise NotResumable(
             f"Run {id!r} is {row.status}: only a paused, parked or quarantined run is."
         )
-    db.execute(SQL["delete_mail_of_kind"], (row.key, MailKind.PAUSE.value))
     db.execute(SQL["resume"], {"now": now, "blocked": _blocked(db, row), "run": row.key})
+    db.execute(SQL["delete_mail_of_kind"], (row.key, MailKind.PAUSE.value))
     db.news = True
     return _known(db, id)
 

@@ -11,6 +11,7 @@ from holdfast.store.base import Appended, ContinueAs, Started, Store, Suspend
 from holdfast.testing.conformance.given import (
     NOW,
     SECOND,
+    WORKFLOW,
     append,
     assert_lease_lost,
     claim,
@@ -240,6 +241,22 @@ class StoppingAndGoingOn:
         assert await store.mail([(run.key, 0)]) == []
         (claimed,) = await claim(store, now=NOW + 1)
         assert claimed.row.resumes == 1
+
+    async def test_a_run_that_is_paused_and_resumed_keeps_its_delay(self, store: Store) -> None:
+        await worker(store)
+        for id in ("early", "late"):
+            await start(store, id, ready_at=NOW + 60 * SECOND)
+            await store.post(id, MailKind.PAUSE, "", None, NOW)
+            assert (await row(store, id)).ready_at is None
+        for _ in range(2):  # however often
+            resumed = await store.resume("early", NOW + SECOND)
+            assert (resumed.status, resumed.ready_at) == (Status.PENDING, NOW + 60 * SECOND)
+            await store.post("early", MailKind.PAUSE, "", None, NOW + SECOND)
+        await store.resume("early", NOW + SECOND)
+        assert await claim(store, now=NOW + SECOND) == []
+        assert await store.next_ready([WORKFLOW]) == NOW + 60 * SECOND
+        assert await claim_ids(store, now=NOW + 60 * SECOND) == ["early"]
+        assert (await store.resume("late", NOW + 90 * SECOND)).ready_at == NOW + 90 * SECOND
 
     async def test_only_a_halted_run_can_be_resumed(self, store: Store) -> None:
         await worker(store)

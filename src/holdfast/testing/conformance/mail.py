@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.clock import NEVER
 from holdfast.errors import AlreadyEnded, AlreadyResolved, UnknownRun
 from holdfast.store.base import End, Store, Suspend
 from holdfast.testing.conformance.given import (
     NOW,
     SECOND,
+    WORKFLOW,
     append,
     claim,
     claim_ids,
@@ -79,6 +81,29 @@ class Posting:
             await do(store, append(run, then=Suspend(None, 0, "why", status)))
             await store.post(status, MailKind.CANCEL, "", None, NOW)
             assert await claim_ids(store) == [status]
+
+    async def test_mail_wakes_a_parked_run_that_has_something_else_to_wait_for(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        for id, ready_at in (("alone", None), ("timed", NOW + SECOND), ("asked", NEVER)):
+            run = await started_and_claimed(store, id)
+            await do(store, append(run, then=Suspend(ready_at, 0, "why", Status.PARKED)))
+        for id in ("alone", "asked"):
+            await store.post(id, MailKind.MESSAGE, "", b"hello", NOW)
+        assert await claim_ids(store) == ["asked"]
+        assert await store.next_ready([WORKFLOW]) == NOW + SECOND
+        assert await claim_ids(store, now=NOW + SECOND) == ["timed"]
+
+    async def test_a_parked_run_that_only_mail_wakes_is_never_due(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        await do(store, append(run, then=Suspend(NEVER, 0, "why", Status.PARKED)))
+        assert await store.next_ready([WORKFLOW]) is None
+        pause = await store.post("run", MailKind.PAUSE, "", None, NOW)
+        message = await store.post("run", MailKind.MESSAGE, "", b"hello", NOW)
+        assert await claim_ids(store) == ["run"]
+        assert await store.mail([(run.key, 0)]) == [pause, message]
 
     async def test_cancel_takes_back_a_pause(self, store: Store) -> None:
         await worker(store)

@@ -4,9 +4,6 @@
 CREATE OR REPLACE FUNCTION wake_run(_run runs, _now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
-    IF _run.status <> 'waiting' THEN
-        DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
-    END IF;
     UPDATE runs SET status = 'pending', ready_at = _now, reason = NULL, updated_at = _now,
         blocked = NOT may_go(_run.session, _run.holds_session, _run.parent, _run.parent_step)
     WHERE key = _run.key;
@@ -25,11 +22,15 @@ CREATE OR REPLACE FUNCTION stir(_run runs, _kind text, _now bigint) RETURNS void
 LANGUAGE plpgsql AS $$
 BEGIN
     PERFORM ring();
+    IF _kind = 'cancel' THEN
+        DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
+    END IF;
     IF _run.status = 'running' THEN
-        IF _kind = 'cancel' THEN
-            DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
-        END IF;
+        RETURN;
     ELSIF _kind = 'pause' THEN
+        -- It keeps the time at which the run that it stops was to begin.
+        UPDATE inbox SET payload = convert_to(_run.ready_at::text, 'UTF8')
+        WHERE run = _run.key AND kind = 'pause' AND _run.status = 'pending' AND _run.ready_at > _now;
         IF _run.status NOT IN ('paused', 'parked', 'quarantined') THEN
             UPDATE runs SET status = 'paused', ready_at = NULL, reason = 'paused by hand',
                 updated_at = _now
@@ -37,7 +38,8 @@ BEGIN
             PERFORM pass_on(_run.session, _now);
         END IF;
     ELSIF _kind <> 'cancel' THEN
-        IF _run.status = 'waiting' THEN
+        -- A parked run that has a time to go on by itself also waits for something else.
+        IF _run.status = 'waiting' OR (_run.status = 'parked' AND _run.ready_at IS NOT NULL) THEN
             PERFORM wake_run(_run, _now);
         END IF;
     ELSIF needs_no_worker(_run) THEN

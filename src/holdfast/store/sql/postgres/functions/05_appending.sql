@@ -113,6 +113,7 @@ BEGIN
         IF needs_no_worker(_run) THEN
             PERFORM end_unclaimed(_run, _now, 'failed', _output);
         ELSE
+            DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
             PERFORM wake_run(_run, _now);
         END IF;
     END LOOP;

@@ -18,12 +18,16 @@ BEGIN
     ELSIF _run.status NOT IN ('paused', 'parked', 'quarantined') THEN
         RETURN ARRAY[2];
     END IF;
-    DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
     UPDATE runs
-    SET status = 'pending', ready_at = _now, updated_at = _now, strikes = 0,
+    SET status = 'pending', updated_at = _now, strikes = 0,
         blocked = NOT may_go(session, holds_session, parent, parent_step),
-        resumes = resumes + 1, reason = NULL
+        resumes = resumes + 1, reason = NULL,
+        -- One that was to begin later does so when that was to be.
+        ready_at = greatest(_now, (
+            SELECT convert_from(payload, 'UTF8')::bigint FROM inbox i
+            WHERE i.run = _run.key AND i.kind = 'pause' AND i.kind <> 'message'))
     WHERE key = _run.key;
+    DELETE FROM inbox WHERE run = _run.key AND kind = 'pause';
     PERFORM ring();
     RETURN answer(_request, ARRAY[0]);
 END $$;

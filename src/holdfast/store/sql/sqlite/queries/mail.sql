@@ -2,7 +2,7 @@
 
 -- name: RUN_STATE
 -- What decides who is told, and what mail does to a run.
-    key, status, session, holds_session, parent, parent_step, epoch, generation
+    key, status, session, holds_session, parent, parent_step, epoch, generation, ready_at
 
 -- name: run_state
 -- What posting needs to know of a run.
@@ -85,6 +85,10 @@ FROM runs WHERE key = :run;
 -- Stops a run that nobody owns.
 UPDATE runs SET status = 'paused', ready_at = NULL, reason = 'paused by hand', updated_at = ?
 WHERE key = ?;
+
+-- name: keep_delay
+-- A pause keeps the time at which the run that it stops was to begin.
+UPDATE inbox SET payload = CAST(:ready_at AS BLOB) WHERE run = :run AND kind = 'pause';
 
 -- name: delete_mail_of_kind
 -- Takes back mail of a kind.

@@ -31,9 +31,11 @@ SELECT RUN_COLUMNS FROM runs r WHERE r.parent = ? ORDER BY r.key;
 SELECT RUN_COLUMNS FROM runs r WHERE TRUE;
 
 -- name: resume
--- Lets a halted run go on.
+-- Lets a halted run go on: one that was to begin later, when that was to be.
 UPDATE runs
-SET status = 'pending', ready_at = :now, updated_at = :now, blocked = :blocked, strikes = 0,
+SET status = 'pending', updated_at = :now, ready_at = max(:now, coalesce((
+        SELECT CAST(payload AS INTEGER) FROM inbox WHERE run = runs.key AND kind = 'pause'), 0)),
+    blocked = :blocked, strikes = 0,
     resumes = resumes + 1, reason = NULL
 WHERE key = :run;
 
