@@ -92,7 +92,8 @@ class CountedHandle:
     def _close(self) -> None:
         if self._open:
             self._open = False
-            self._args = ()
+            # The frame of `__call__` may be kept by a traceback, which the task keeps that this is of.
+            del self._callback, self._args
             self.frame.leave()
 
     def move_to(self, frame: Frame) -> None:

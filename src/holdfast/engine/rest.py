@@ -9,6 +9,7 @@ future), so in case of doubt the run stays in memory for longer.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -211,6 +212,9 @@ def consume(future: Any) -> None:
     if asyncio.isfuture(future) and future.done() and not future.cancelled():
         error = future.exception()
         if isinstance(error, Suspended):
+            # From Python 3.12 on a task keeps the traceback beside the error, until it is asked.
+            with contextlib.suppress(Suspended):
+                future.result()
             forget_way(error)
 
 

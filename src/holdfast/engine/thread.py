@@ -60,7 +60,10 @@ def portal(where: Scope, call: Callable[[InThread], Coroutine[Any, Any, Any]]) -
         elif item is None:
             raise Suspended
         else:
-            return item.result()
+            try:
+                return item.result()
+            finally:
+                del item  # it has the error that has this frame
 
 
 def _enter(
@@ -85,7 +88,7 @@ def _enter(
             return await call(in_thread)
         finally:
             run.threads += 1
-            if run.portal_task is task:
+            if run.portal_task is asyncio.current_task(run.loop):
                 run.portal_task = None
 
     run.threads -= 1
@@ -157,6 +160,8 @@ async def sync_body(run: Execution, work: Work) -> Any:
         return await awaited
     finally:
         run.threads -= 1
+        run.transparent.discard(awaited)
+        del awaited, future  # they have the error that has this frame
 
 
 # Work that a body sends to an executor
