@@ -92,7 +92,7 @@ class CountedHandle:
     def _close(self) -> None:
         if self._open:
             self._open = False
-            # The frame of `__call__` may be kept by a traceback, which the task keeps that this is of.
+            # A traceback may keep the frame of `__call__`, and so this, and the task that has it.
             del self._callback, self._args
             self.frame.leave()
 
