@@ -80,6 +80,7 @@ receive
 recovered
 register
 remote
+scratch
 session
 sleep
 sleep_until

@@ -10,6 +10,7 @@ import asyncio
 import contextvars
 import functools
 import importlib.metadata
+import inspect
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,9 @@ import holdfast
 
 A = TypeVar("A")
 T = TypeVar("T")
+
+NAMES_MAX = 1000
+"""How often one run may ask for an answer under the same id of a call."""
 
 AGENT_WORKFLOW = "__holdfast_workflow__"  # where an app looks for it
 OVERFLOW_CODES = ("context_length_exceeded", "string_above_max_length")
@@ -91,16 +95,26 @@ class Relay(Generic[T]):
 
     def put(self, piece: T) -> None:
         """From any thread."""
-        self._loop.call_soon_threadsafe(self._add, piece)
+        self._loop.call_soon_threadsafe(self.hand_on, piece)
 
-    def _add(self, piece: T) -> None:
-        self._pieces.append(piece)
+    def hand_on(self, *pieces: T) -> None:
+        """From the event loop."""
+        self._pieces.extend(pieces)
         self._news.set()
 
+    @property
+    def handed_on(self) -> int:
+        return len(self._pieces)
+
     async def read(
-        self, calling: asyncio.Future[A], pieces_in: Callable[[A], Sequence[T]]
+        self,
+        calling: asyncio.Future[A],
+        pieces_in: Callable[[A], Sequence[T]],
+        *,
+        cancels: bool = False,
     ) -> AsyncGenerator[T, None]:
-        """calling: the step; pieces_in: of what it returned. Whoever leaves early waits for it."""
+        """calling: the step; pieces_in: of what it returned. Whoever leaves early waits for it, or
+        cancels it."""
         calling.add_done_callback(lambda _: self._news.set())
         sent = 0
         try:
@@ -115,6 +129,8 @@ class Relay(Generic[T]):
                 yield piece
         finally:
             if not calling.done():
+                if cancels:
+                    calling.cancel()
                 await asyncio.wait({calling})
 
 
@@ -151,6 +167,61 @@ def _step_here() -> str:
         return holdfast.idempotency_key()
     except holdfast.NotInRun:
         return ""
+
+
+def blocking(work: Coroutine[Any, Any, T], instead: str) -> T:
+    """Waits for `work` in a `def` workflow or a thread of a run. `instead`: what to do on the event
+    loop, which the run itself needs."""
+    if asyncio._get_running_loop() is not None:
+        work.close()
+        raise holdfast.NotInRun(
+            f"this blocks the event loop that its run needs: {instead} in async workflows and "
+            "tools; sync calls are for `def` ones, and threads"
+        )
+    result: T = holdfast.race(work=work).result()[1]
+    return result
+
+
+async def ask_in_order(
+    models: Sequence[A],
+    given: Any,
+    ask: Callable[[A, Any], Awaitable[T]],
+    *,
+    on_overflow: Callable[[Any], Any] | None = None,
+    may_turn: Callable[[], bool] = lambda: True,
+) -> T:
+    """Asks one model after the other, each as often as the policy of its step says, and once more
+    with something shorter if `given` was more than it can read."""
+
+    async def fitted(model: A) -> T:
+        try:
+            return await ask(model, given)
+        except holdfast.ContextOverflow:
+            if on_overflow is None:
+                raise
+        shorter = on_overflow(given)
+        return await ask(model, await shorter if inspect.isawaitable(shorter) else shorter)
+
+    for model in models[:-1]:
+        try:
+            return await fitted(model)
+        except Exception as error:
+            turns = not isinstance(error, holdfast.HoldfastError)
+            turns = turns or isinstance(error, holdfast.Terminal | holdfast.StepFailed)
+            if not turns or not may_turn():
+                raise
+    return await fitted(models[-1])
+
+
+def under_free_name(name: str, make: Callable[[str], T]) -> T:
+    """Makes a promise of that name; some models count their calls anew in each conversation, and
+    then it ends in a number."""
+    for n in range(1, NAMES_MAX):
+        try:
+            return make(name if n == 1 else f"{name}:{n}")
+        except holdfast.PromiseReused:
+            continue
+    raise holdfast.PromiseReused(f"{NAMES_MAX} promises of one run are called {name!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

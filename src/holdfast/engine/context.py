@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from holdfast.errors import BadValue
+from holdfast.errors import BadValue, NotInRun
 from holdfast.text import A_NAME, can_be_a_name
 from holdfast.types import RunId
 
@@ -102,6 +102,15 @@ def current_run() -> RunId | None:
     """The id of the run that this code is a part of; None outside of runs."""
     where = scope()
     return where.frame.run.row.id if where is not None else None
+
+
+def scratch() -> dict[Any, Any]:
+    """What this execution of the run keeps in memory: empty whenever the body begins, also on
+    replay. Adapters keep there what belongs to a run and not to the process."""
+    where = scope()
+    if where is None:
+        raise NotInRun("scratch() is for code inside of a run")
+    return where.frame.run.scratch
 
 
 def quoted(name: str) -> str:

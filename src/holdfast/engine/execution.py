@@ -78,6 +78,7 @@ class Execution:
         self.settled: Suspend | End | ContinueAs | None = None  # how it left, durably
         self._barriers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._stopped: list[asyncio.Future[None]] = []
+        self.scratch: dict[Any, Any] = {}
         self.tasks: set[asyncio.Task[Any]] = set()
         self._tasks_prune_at = 64
         self._starving: asyncio.TimerHandle | None = None

@@ -12,16 +12,15 @@ reader cannot take back what it has read.
 from __future__ import annotations
 
 import asyncio
-import collections
+import contextlib
 import dataclasses
-import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from agents import Model, ModelProvider, ModelResponse, ModelSettings
 
 import holdfast
-from holdfast.adapters._shared import as_step, is_overflow
+from holdfast.adapters._shared import Relay, as_step, ask_in_order, is_overflow
 from holdfast.adapters.openai_agents import hooks, wire
 from holdfast.adapters.openai_agents.options import Items, Options, active, place
 
@@ -105,13 +104,10 @@ class DurableModel(Model):
             return await self._answer(asking, ask, may_turn=lambda: not live.handed_on)
 
         call = asyncio.ensure_future(answer())
-        try:
-            async for event in live.events(call):
+        events = live.read(call, lambda found: [*map(wire.event_from, found)], cancels=True)
+        async with contextlib.aclosing(events):
+            async for event in events:
                 yield event
-        finally:
-            if not call.done():  # the reader has left
-                call.cancel()
-                await asyncio.wait({call})
 
     async def close(self) -> None:
         await self._inner.close()
@@ -130,30 +126,15 @@ class DurableModel(Model):
         ask: Callable[[Model, Asking], Awaitable[Any]],
         may_turn: Callable[[], bool] = lambda: True,
     ) -> Any:
-        """Asks one model after the other, each as often as its policy says."""
         models = [self._inner, *map(_found, self._options.models)]
-        for model in models[:-1]:
-            try:
-                return await self._fitted(model, asking, ask)
-            except Exception as error:
-                turns = not isinstance(error, holdfast.HoldfastError)
-                turns = turns or isinstance(error, holdfast.Terminal | holdfast.StepFailed)
-                if not turns or not may_turn():
-                    raise
-        return await self._fitted(models[-1], asking, ask)
 
-    async def _fitted(
-        self, model: Model, asking: Asking, ask: Callable[[Model, Asking], Awaitable[Any]]
-    ) -> Any:
-        try:
-            return await ask(model, asking)
-        except holdfast.ContextOverflow:
-            if self._options.on_overflow is None:
-                raise
-        shorter = self._options.on_overflow(asking.input)
-        if inspect.isawaitable(shorter):
-            shorter = await shorter
-        return await ask(model, dataclasses.replace(asking, input=shorter))
+        async def ask_with(model: Model, input: Items) -> Any:
+            return await ask(model, dataclasses.replace(asking, input=input))
+
+        shorten = self._options.on_overflow
+        return await ask_in_order(
+            models, asking.input, ask_with, on_overflow=shorten, may_turn=may_turn
+        )
 
     async def _step(self, model: Model, asking: Asking, work: Callable[[], Awaitable[Any]]) -> Any:
         async def call() -> Any:
@@ -174,13 +155,8 @@ async def _whole(model: Model, asking: Asking) -> Any:
     return wire.response(await model.get_response(*asking.within_step(), **asking.named))
 
 
-class _Live:
+class _Live(Relay[Any]):
     """What one streamed call hands on to its reader, live or from the journal."""
-
-    def __init__(self) -> None:
-        self.handed_on = 0
-        self._queue: collections.deque[Any] = collections.deque()
-        self._news = asyncio.Event()
 
     async def relay(self, model: Model, asking: Asking) -> Any:
         """In the step: reads the stream to its end."""
@@ -197,7 +173,7 @@ class _Live:
                 if kind in _PRELUDE and not self.handed_on:
                     held.append(event)
                 else:
-                    self._hand_on(*held, event)
+                    self.hand_on(*held, event)
                     held.clear()
         except Exception as error:
             if not self.handed_on:
@@ -206,24 +182,6 @@ class _Live:
                 f"the stream of {_name(model)} broke in its middle: {type(error).__name__}: {error}"
             ) from error
         return recorded
-
-    def _hand_on(self, *events: Any) -> None:
-        self._queue.extend(events)
-        self.handed_on += len(events)
-        self._news.set()
-
-    async def events(self, call: asyncio.Future[Any]) -> AsyncIterator[Any]:
-        call.add_done_callback(lambda _: self._news.set())
-        sent = 0
-        while not call.done() or self._queue:
-            while self._queue:
-                sent += 1
-                yield self._queue.popleft()
-            if not call.done():
-                self._news.clear()
-                await self._news.wait()
-        for recorded in (await call)[sent:]:
-            yield wire.event_from(recorded)
 
 
 class DurableProvider(ModelProvider):

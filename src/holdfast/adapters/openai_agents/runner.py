@@ -17,16 +17,13 @@ from typing import Any
 from agents import Agent, Model, RunConfig, RunResult, RunResultStreaming, RunState
 
 import holdfast
-from holdfast.adapters._shared import Place
+from holdfast.adapters._shared import Place, blocking, under_free_name
 from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.copies import durable_copy
 from holdfast.adapters.openai_agents.model import DurableProvider, as_durable
 from holdfast.adapters.openai_agents.options import Active, Options, active, options_of
 from holdfast.adapters.openai_agents.servers import disconnect
 from holdfast.adapters.openai_agents.sessions import durable_session
-
-NAMES_MAX = 1000
-"""How often one run may ask for approval under the same id of a call."""
 
 _KEPT_ON_RESUME = ("run_config", "hooks", "session", "error_handlers")
 
@@ -65,14 +62,7 @@ class DurableRunner(hooks.AgentRunner):
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
         if options_of(starting_agent) is None:
             return self._before.run_sync(starting_agent, input, **options)
-        if asyncio._get_running_loop() is not None:
-            raise holdfast.NotInRun(
-                "Runner.run_sync blocks the event loop that its run needs: use `await Runner.run` "
-                "in async workflows, and run_sync in `def` workflows and threads"
-            )
-        run = self.run(starting_agent, input, **options)
-        result: RunResult = holdfast.race(run=run).result()[1]
-        return result
+        return blocking(self.run(starting_agent, input, **options), "use `await Runner.run`")
 
     def run_streamed(
         self, starting_agent: Agent[Any], input: Any, **options: Any
@@ -177,12 +167,7 @@ def _approval(item: Any) -> Any:
         "arguments": _arguments(item.arguments),
     }
     name = f"{item.tool_name}:{call_id}"
-    for n in range(2, NAMES_MAX):
-        try:
-            return holdfast.approval(name, prompt)
-        except holdfast.PromiseReused:  # some models count their calls anew in each conversation
-            name = f"{item.tool_name}:{call_id}:{n}"
-    raise holdfast.PromiseReused(f"{NAMES_MAX} calls of one run have the id {call_id!r}")
+    return under_free_name(name, lambda name: holdfast.approval(name, prompt))
 
 
 def _arguments(given: Any) -> Any:

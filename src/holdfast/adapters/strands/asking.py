@@ -1,0 +1,35 @@
+"""Interrupts as durable waits: each is a promise, named by what raised it and the id of the call.
+
+`app.resolve` gives what the `interruptResponse` would. All are asked for before the first is
+awaited, so that they can be answered in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import holdfast
+from holdfast.adapters._shared import under_free_name
+
+
+async def answers(interrupts: Iterable[Any]) -> list[dict[str, Any]]:
+    """What to resume with."""
+    asked = [(one, under_free_name(_name(one), holdfast.promise)) for one in interrupts]
+    return [
+        {"interruptResponse": {"interruptId": one.id, "response": _said(await promise)}}
+        for one, promise in asked
+    ]
+
+
+def _said(answer: Any) -> Any:
+    return False if answer is None else answer  # Strands takes None for no answer yet
+
+
+def _name(interrupt: Any) -> str:
+    """`v1:<what raised it>:<id of the call or node>:<digest of the name>`, perhaps behind that of
+    a call of an agent as a tool."""
+    _, _, last = str(interrupt.id).rpartition("v1:")
+    _, _, rest = last.partition(":")
+    where, _, _ = rest.rpartition(":")
+    return f"{interrupt.name}:{where}" if where else str(interrupt.name)

@@ -1,0 +1,169 @@
+"""Tools as steps, named by the tool and the model's id for the call.
+
+A failure is seen by Strands when the step's own tries are used up. Agents that are used as tools
+are no steps: their own calls are, and nest under the call. What only steers the agent (a handoff,
+structured output) is no step either, and is done again on replay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from strands.interrupt import Interrupt, InterruptException
+from strands.types.tools import AgentTool
+
+import holdfast
+from holdfast.adapters._shared import Place, Relay, as_step
+from holdfast.adapters.strands import hooks
+from holdfast.adapters.strands.changes import Changes, is_plain
+from holdfast.adapters.strands.options import Around, Options, within
+
+NOT_FOR_THE_MODEL = (
+    holdfast.NotEncodable,
+    holdfast.NotDecodable,
+    holdfast.PayloadTooLarge,
+    holdfast.TooDeep,
+    holdfast.Diverged,
+    holdfast.BodySpins,
+    holdfast.NotInRun,
+    holdfast.StepOnEventLoop,
+    holdfast.PromiseReused,
+    holdfast.StoreError,
+)
+"""Mistakes in the program: told to the model as a tool's failure, nobody would ever see them."""
+
+_TOLD = "holdfast_told"  # on an error: what Strands would tell the model
+
+
+class DurableTool(AgentTool):
+    """Stands in for a tool for one call of it in a run."""
+
+    def __init__(self, inner: AgentTool, agent: Any, place: Place, options: Options) -> None:
+        super().__init__()
+        self._inner, self._agent, self._place, self._options = inner, agent, place, options
+
+    @property
+    def tool_name(self) -> str:
+        return self._inner.tool_name
+
+    @property
+    def tool_spec(self) -> Any:
+        return self._inner.tool_spec
+
+    @property
+    def tool_type(self) -> str:
+        return self._inner.tool_type
+
+    async def stream(
+        self, tool_use: Any, invocation_state: dict[str, Any], **named: Any
+    ) -> AsyncGenerator[Any, None]:
+        name = f"{tool_use['name']}:{tool_use['toolUseId']}"
+        events: Any
+        if isinstance(self._inner, hooks.AgentAsTool):
+            inner: Any = self._inner.stream(tool_use, invocation_state, **named)
+            events = within(Around(self._place, lambda _: name), inner)
+        elif only_steers(self._inner):
+            events = self._steered(name, tool_use, invocation_state, named)
+        else:
+            events = self._step(name, tool_use, invocation_state, named)
+        async with contextlib.aclosing(events) as found:
+            async for event in found:
+                yield event
+
+    async def _steered(
+        self, name: str, tool_use: Any, invocation_state: dict[str, Any], named: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        async def collected() -> list[Any]:
+            return [
+                event async for event in self._inner.stream(tool_use, invocation_state, **named)
+            ]
+
+        for event in await self._place.branch(name, collected()):
+            yield event
+
+    async def _step(
+        self, name: str, tool_use: Any, invocation_state: dict[str, Any], named: dict[str, Any]
+    ) -> AsyncGenerator[Any, None]:
+        live: Relay[Any] = Relay()
+        changes, ran = Changes(self._agent, invocation_state), False
+
+        async def work() -> Any:
+            nonlocal ran
+            ran = True
+            with changes.noted():
+                events = self._inner.stream(tool_use, invocation_state, **named)
+                done = await _outcome(events, live, changes)
+                return {**done, **changes.found()}
+
+        retry = self._options.policy.for_tool(tool_use["name"])
+        step = self._place.claim(
+            lambda: as_step(name, work, shown=tool_use.get("input"), retry=retry)
+        )
+        call = asyncio.ensure_future(step)
+        streamed = live.read(
+            call, lambda done: () if ran else done.get("streamed", ()), cancels=True
+        )
+        try:
+            async with contextlib.aclosing(streamed):
+                async for data in streamed:
+                    yield hooks.ToolStreamEvent(tool_use, data)
+            done = call.result()
+        except NOT_FOR_THE_MODEL as error:
+            # Strands tells the model of any error; its next call is where this one is raised.
+            self._agent._holdfast_failure = error
+            raise
+        except Exception as error:
+            told = vars(error).get(_TOLD)
+            if told is None:
+                raise
+            changes.make_again(told)
+            yield hooks.ToolResultEvent(told["result"], exception=error)
+            return
+        changes.make_again(done)
+        if "interrupts" in done:
+            asked = [Interrupt(**interrupt) for interrupt in done["interrupts"]]
+            yield hooks.ToolInterruptEvent(tool_use, asked)
+        else:
+            yield hooks.ToolResultEvent(done["result"])
+
+
+async def _outcome(events: Any, live: Relay[Any], changes: Changes) -> dict[str, Any]:
+    """In the step: what came of the tool, and what it streamed."""
+    streamed: list[Any] = []
+    result: Any = None
+    try:
+        async for event in events:
+            if isinstance(event, hooks.ToolInterruptEvent):
+                return {"interrupts": [one.to_dict() for one in event.interrupts]}
+            if isinstance(event, hooks.ToolResultEvent):
+                if event.exception is not None:
+                    _raise(event, changes)
+                result = event.tool_result
+                break
+            data = event
+            if isinstance(event, hooks.ToolStreamEvent):
+                data = event["tool_stream_event"]["data"]
+            result = data  # of tools that know no ToolResultEvent, the last one
+            live.hand_on(data)
+            if is_plain(data):
+                streamed.append(data)
+    except InterruptException as stop:
+        return {"interrupts": [stop.interrupt.to_dict()]}
+    return {"result": result, "streamed": streamed} if streamed else {"result": result}
+
+
+def _raise(event: Any, changes: Changes) -> None:
+    error = event.exception
+    with contextlib.suppress(AttributeError, TypeError):
+        setattr(error, _TOLD, {"result": event.tool_result, **changes.found()})
+    raise error
+
+
+def only_steers(tool: AgentTool) -> bool:
+    if tool.tool_type == "structured_output":
+        return True
+    behind = getattr(tool, "_tool_func", None)
+    return getattr(behind, "__qualname__", "").startswith("Swarm._create_handoff_tool.")
