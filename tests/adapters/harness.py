@@ -15,6 +15,7 @@ from holdfast.testing.model_server import ModelServer, Script
 from tests.helpers.processes import ROOT, environment
 
 COMMITS_MAX = 200
+_ASKED_BY = ("messages", "input", "contents")
 QUIET = {
     "OTEL_SDK_DISABLED": "true",
     "CREWAI_DISABLE_TELEMETRY": "true",
@@ -114,7 +115,10 @@ class World:
     def asked(self) -> list[str]:
         """The questions the model was asked, as far as they tell calls apart."""
         return [
-            json.dumps(asked.body.get("messages") or asked.body.get("input"), sort_keys=True)
+            json.dumps(
+                next((asked.body[key] for key in _ASKED_BY if asked.body.get(key)), None),
+                sort_keys=True,
+            )
             for asked in self.model.requests
         ]
 

@@ -9,10 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import importlib
 import importlib.metadata
 import inspect
 import warnings
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -27,7 +36,13 @@ NAMES_MAX = 1000
 
 AGENT_WORKFLOW = "__holdfast_workflow__"  # where an app looks for it
 OVERFLOW_CODES = ("context_length_exceeded", "string_above_max_length")
-OVERFLOW_WORDS = ("context length", "context window", "prompt is too long", "maximum context")
+OVERFLOW_WORDS = (
+    "context length",
+    "context window",
+    "prompt is too long",
+    "maximum context",
+    "maximum number of tokens",
+)
 
 
 class UntestedVersion(UserWarning):
@@ -150,6 +165,11 @@ class Place:
         """Not so in a step that has begun since: its calls are its own."""
         return self._step == _step_here()
 
+    @property
+    def is_in_body(self) -> bool:
+        """Of the workflow itself, not of a step."""
+        return not self._step
+
     def claim(self, make: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """Makes a durable call; it can be awaited anywhere."""
         return self._context.run(make)
@@ -257,7 +277,7 @@ def is_overflow(error: BaseException) -> bool:
     codes = [getattr(error, "code", None), inner.get("code") if inner else None]
     if any(code in OVERFLOW_CODES for code in codes):
         return True
-    status = getattr(error, "status_code", None)
+    status = getattr(error, "status_code", getattr(error, "code", None))  # Google's is a code
     return status in (400, 413) and any(word in str(error).lower() for word in OVERFLOW_WORDS)
 
 
@@ -275,6 +295,22 @@ def require_name(agent: object, name: object) -> str:
         f"{agent!r} has no name, and its runs are found by it after a restart: give it one that "
         "stays, where it is made or by durable(agent, name=...)"
     )
+
+
+def find_hooks(names: Iterable[str]) -> dict[str, Any]:
+    """What the names ("module:class.method") stand for; None if there is no such thing."""
+    return {name: _found(name) for name in names}
+
+
+def _found(name: str) -> Any:
+    module, _, path = name.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError:
+        return None
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    return found
 
 
 def require_hooks(distribution: str, tested: str, hooks: Mapping[str, object]) -> None:

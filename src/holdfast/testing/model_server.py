@@ -1,5 +1,5 @@
-"""A scripted model: a server on loopback that speaks OpenAI's chat completions and responses, and
-Anthropic's messages.
+"""A scripted model: a server on loopback that speaks OpenAI's chat completions and responses,
+Anthropic's messages and Gemini's contents.
 
     with ModelServer({"weather": "Sunny.", "news": [Reply(status=500), "None."]}) as model:
         client = OpenAI(base_url=model.url, api_key="any")
@@ -29,8 +29,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.testing.loopback import LoopbackServer, Request, Response
-from holdfast.testing.model_wire import DIALECTS, Answer, Dialect
+from holdfast.testing.model_wire import Answer, ChatCompletions, Dialect, Messages, Responses
 from holdfast.testing.model_wire import Reply as Reply
+from holdfast.testing.model_wire_gemini import Gemini
+
+DIALECTS: Sequence[Dialect] = (ChatCompletions(), Responses(), Messages(), Gemini())
 
 Line = Reply | str
 Script = Mapping[str, Line | Sequence[Line]] | Sequence[Line] | Callable[["Asked"], Line]
@@ -122,9 +125,11 @@ class ModelServer(LoopbackServer):
             self._failures.append(Failure(status, retry_after, times, match))
 
     def handle(self, request: Request) -> Response:
+        path = request.path.partition("?")[0]
+        dialect = next((one for one in DIALECTS if one.speaks(path)), None)
+        if request.method == "POST" and dialect is not None:
+            return self._complete(request, dialect)
         match request.method, request.path:
-            case "POST", path if path.partition("?")[0] in DIALECTS:
-                return self._complete(request, DIALECTS[path.partition("?")[0]])
             case "GET", "/requests":
                 return Response([asdict(asked) for asked in self.requests])
             case "POST", "/fail":
@@ -155,7 +160,7 @@ class ModelServer(LoopbackServer):
         words = len(asked.prompt.split())
         usage = (asked.body.get("stream_options") or {}).get("include_usage", False)
         answer = Answer(asked.number, asked.turn, int(asked.at), model, reply, words, usage)
-        if request.body.get("stream"):
+        if dialect.streams(request.path.partition("?")[0], request.body):
             events = self._streamed(asked, dialect.events(answer))
             return Response(events, headers={"Content-Type": "text/event-stream"})
         return Response(dialect.whole(answer))

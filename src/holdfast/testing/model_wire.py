@@ -1,4 +1,4 @@
-"""How a scripted answer looks on the wire, in the three dialects that clients speak.
+"""How a scripted answer looks on the wire to clients of OpenAI and Anthropic.
 
 Each dialect reads a request (what was said last, and how often the model has spoken before), and
 writes an answer whole or as the events of a stream. Ids are made from the turn, so that a call
@@ -64,7 +64,9 @@ class Answer:
 
 
 class Dialect(Protocol):
-    path: str
+    def speaks(self, path: str) -> bool: ...
+
+    def streams(self, path: str, body: Json) -> bool: ...
 
     def said(self, body: Json) -> tuple[str, int]:
         """What the user said last, and how often the model has spoken before."""
@@ -77,7 +79,19 @@ class Dialect(Protocol):
         ...
 
 
-class ChatCompletions:
+class _AtPath:
+    """Says in a request's body whether it streams."""
+
+    path: str
+
+    def speaks(self, path: str) -> bool:
+        return path == self.path
+
+    def streams(self, path: str, body: Json) -> bool:
+        return bool(body.get("stream"))
+
+
+class ChatCompletions(_AtPath):
     path = "/v1/chat/completions"
 
     def said(self, body: Json) -> tuple[str, int]:
@@ -109,12 +123,12 @@ class ChatCompletions:
         yield self._chunk(answer, {}, self._finish(answer))
         if answer.tells_usage:
             last = self._frame(answer, "chat.completion.chunk")
-            yield _data({**last, "choices": [], "usage": self._usage(answer)})
+            yield data_event({**last, "choices": [], "usage": self._usage(answer)})
         yield "data: [DONE]\n\n"
 
     def _chunk(self, answer: Answer, delta: Json, finish: str | None) -> str:
         choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return _data({**self._frame(answer, "chat.completion.chunk"), "choices": [choice]})
+        return data_event({**self._frame(answer, "chat.completion.chunk"), "choices": [choice]})
 
     def _frame(self, answer: Answer, kind: str) -> Json:
         return {
@@ -139,7 +153,7 @@ class ChatCompletions:
         }
 
 
-class Responses:
+class Responses(_AtPath):
     path = "/v1/responses"
 
     def said(self, body: Json) -> tuple[str, int]:
@@ -251,7 +265,7 @@ class Responses:
         }
 
 
-class Messages:
+class Messages(_AtPath):
     """Anthropic's."""
 
     path = "/v1/messages"
@@ -317,11 +331,6 @@ class Messages:
         return "tool_use" if answer.calls else "end_turn"
 
 
-DIALECTS: dict[str, Dialect] = {
-    dialect.path: dialect for dialect in (ChatCompletions(), Responses(), Messages())
-}
-
-
 def text_of(content: Any) -> str:
     """A message's content is a string, or a list of parts."""
     if isinstance(content, list):
@@ -334,9 +343,9 @@ def _is_models(item: Json) -> bool:
     return models or item.get("role") == "assistant"
 
 
-def _data(value: Json) -> str:
+def data_event(value: Json) -> str:
     return f"data: {json.dumps(value)}\n\n"
 
 
 def _named(value: Json) -> str:
-    return f"event: {value['type']}\n{_data(value)}"
+    return f"event: {value['type']}\n{data_event(value)}"

@@ -5,10 +5,9 @@ All of it is looked up by name, so that `durable()` can say what is missing.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from holdfast.adapters._shared import require_hooks
+from holdfast.adapters._shared import find_hooks, require_hooks
 
 TESTED = "0.24.0"
 
@@ -21,6 +20,7 @@ _NAMES = (
     "agents.models.interface:Model.stream_response",
     "agents.result:RunResult.to_state",
     "agents.result:RunResultStreaming.stream_events",
+    "agents.run:AgentRunner",
     "agents.run:AgentRunner.run",
     "agents.run:AgentRunner.run_streamed",
     "agents.run:AgentRunner.run_sync",
@@ -42,18 +42,7 @@ _NAMES = (
 )
 
 
-def _found(name: str) -> Any:
-    module, _, path = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-    except ImportError:
-        return None
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-FOUND: dict[str, Any] = {name: _found(name) for name in _NAMES}
+FOUND = find_hooks(_NAMES)
 
 
 def check() -> None:
@@ -64,7 +53,7 @@ def _named(name: str) -> Any:
     return next(found for known, found in FOUND.items() if known.endswith(f":{name}"))
 
 
-AgentRunner: Any = _found("agents.run:AgentRunner") or object
+AgentRunner: Any = _named("AgentRunner") or object
 Invoker: Any = _named("_FailureHandlingFunctionToolInvoker") or object
 OutputItem: Any = _named("TResponseOutputItem")
 StreamEvent: Any = _named("TResponseStreamEvent")

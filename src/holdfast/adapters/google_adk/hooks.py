@@ -1,0 +1,68 @@
+"""What of ADK is used here though it is not documented, or is easily changed.
+
+All of it is looked up by name, so that `durable()` can say what is missing. ADK has no registry of
+runners, flows or tools: each place that calls a model, a tool or a node is wrapped once, and what
+wraps it does nothing outside of durable agents in runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.adapters._shared import find_hooks, require_hooks
+
+TESTED = "2.13.0"
+
+_NAMES = (
+    "google.adk.agents.context:Context.actions",
+    "google.adk.agents.context:Context.run_node",
+    "google.adk.flows.llm_flows.base_llm_flow:BaseLlmFlow._get_llm",
+    "google.adk.flows.llm_flows.tools._caller:_call_tool_async",
+    "google.adk.platform.time:set_time_provider",
+    "google.adk.platform.uuid:set_id_provider",
+    "google.adk.runners:Runner._get_or_create_session",
+    "google.adk.runners:Runner.run",
+    "google.adk.runners:Runner.run_async",
+    "google.adk.runners:Runner.run_live",
+    "google.adk.sessions:BaseSessionService.append_event",
+    "google.adk.tools.agent_tool:AgentTool",
+    "google.adk.tools._node_tool:NodeTool",
+    "google.adk.utils._sync_runner:_invoke_callable",
+    "google.adk.workflow._function_node:FunctionNode._run_impl",
+    "google.adk.workflow._tool_node:_ToolNode._run_impl",
+)
+
+
+FOUND = find_hooks(_NAMES)
+
+
+def check() -> None:
+    require_hooks("google-adk", TESTED, FOUND)
+
+
+def _named(name: str) -> Any:
+    return next(found for known, found in FOUND.items() if known.endswith(f":{name}"))
+
+
+AgentTool: Any = _named("AgentTool") or object
+NodeTool: Any = _named("NodeTool") or object
+invoke_callable: Any = _named("_invoke_callable")
+set_id_provider: Any = _named("set_id_provider")
+set_time_provider: Any = _named("set_time_provider")
+
+
+def wrap(name: str, around: Callable[[Any], Any]) -> None:
+    """Puts what `around` makes of a function in its place, once."""
+    module, _, path = name.partition(":")
+    owner: Any = importlib.import_module(module)
+    *outer, last = path.split(".")
+    for part in outer:
+        owner = getattr(owner, part)
+    before = getattr(owner, last)
+    if not hasattr(before, "__holdfast_before__"):
+        made: Any = functools.wraps(before)(around(before))
+        made.__holdfast_before__ = before
+        setattr(owner, last, made)

@@ -1,0 +1,173 @@
+"""A model's calls as steps, streamed and not.
+
+A call is keyed by its agent's name and a counter; the conversation is the step's input, without the
+instructions, which may hold the date and may be improved while runs are under way. What ADK acts on
+is always what the journal holds, so that a run goes on the same with a replayed answer.
+
+The pieces of a stream are handed on while they come; the whole that ADK acts on follows when it is
+durable. A stream that breaks when a part of it was handed on is not tried again: its reader cannot
+take back what it has read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import json
+import uuid
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+from google.genai import types
+
+import holdfast
+from holdfast.adapters._shared import Relay, as_step, is_overflow
+from holdfast.adapters.google_adk.options import Active, Contents, active, claim
+
+
+def durable_models(get_llm: Callable[..., Any]) -> Callable[..., Any]:
+    """Around what finds the model for an invocation."""
+
+    async def get(flow: Any, invocation_context: Any) -> Any:
+        found = await get_llm(flow, invocation_context)
+        now = active()
+        if now is None:
+            return found
+        if invocation_context.run_config.support_cfc:
+            raise holdfast.Unsupported(
+                "compositional function calling is served live, and a live session cannot be "
+                "journaled: leave RunConfig.support_cfc out inside of runs"
+            )
+        return DurableLlm(found, now, invocation_context.agent.name)
+
+    return get
+
+
+class DurableLlm:
+    """What a flow uses of a model: it asks for an answer."""
+
+    def __init__(self, inner: BaseLlm, now: Active, agent: str) -> None:
+        self._inner, self._now, self._agent = inner, now, agent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def generate_content_async(
+        self, llm_request: LlmRequest, stream: bool = False
+    ) -> AsyncIterator[LlmResponse]:
+        live = _Live(stream)
+        call = asyncio.ensure_future(self._answer(llm_request, live))
+        responses = live.relay.read(call, _responses)
+        try:
+            async for response in responses:
+                yield response
+        finally:
+            call.cancel()  # the reader may have left
+            await responses.aclose()
+
+    async def _answer(self, request: LlmRequest, live: _Live) -> list[Any]:
+        """Asks one model after the other, each as often as its policy says."""
+        models = [self._inner, *self._now.options.models]
+        for model in models[:-1]:
+            try:
+                return await self._fitted(model, request, live)
+            except Exception as error:
+                turns = not isinstance(error, holdfast.HoldfastError)
+                turns = turns or isinstance(error, holdfast.Terminal | holdfast.StepFailed)
+                if not turns or live.handed_on:
+                    raise
+        return await self._fitted(models[-1], request, live)
+
+    async def _fitted(self, model: BaseLlm, request: LlmRequest, live: _Live) -> list[Any]:
+        shorten = self._now.options.on_overflow
+        try:
+            return await self._step(model, request, request.contents, live)
+        except holdfast.ContextOverflow:
+            if shorten is None:
+                raise
+        shorter = shorten(list(request.contents))
+        if inspect.isawaitable(shorter):
+            shorter = await shorter
+        return await self._step(model, request, shorter, live)
+
+    async def _step(
+        self, model: BaseLlm, request: LlmRequest, contents: Contents, live: _Live
+    ) -> list[Any]:
+        name = model.model if model is not self._inner else request.model or model.model
+
+        async def call() -> list[Any]:
+            try:
+                return await live.read(model, _within_step(request, name, contents))
+            except Exception as error:
+                if not is_overflow(error):
+                    raise
+                raise holdfast.ContextOverflow(f"{name}: {error}") from error
+
+        shown = {"model": name, "contents": [_plain(content) for content in contents]}
+        retry = self._now.options.policy.retry
+        step = f"{self._agent}.model"
+        recorded: list[Any] = await claim(
+            self._now, lambda: as_step(step, call, shown=shown, retry=retry)
+        )
+        return recorded
+
+
+def _within_step(request: LlmRequest, model: str, contents: Contents) -> LlmRequest:
+    """A copy for one try: models change what they are given."""
+    config = (request.config or types.GenerateContentConfig()).model_copy()
+    options = (config.http_options or types.HttpOptions()).model_copy()
+    options.headers = {"Idempotency-Key": holdfast.idempotency_key(), **(options.headers or {})}
+    options.retry_options = types.HttpRetryOptions(attempts=1)  # the step tries again
+    config.http_options = options
+    contents = [content.model_copy() for content in contents]
+    return request.model_copy(update={"model": model, "config": config, "contents": contents})
+
+
+class _Live:
+    """One answer: what it hands on while it comes, and what is recorded of it."""
+
+    def __init__(self, stream: bool) -> None:
+        self.relay: Relay[LlmResponse] = Relay()
+        self.handed_on = 0
+        self._stream = stream
+
+    async def read(self, model: BaseLlm, request: LlmRequest) -> list[Any]:
+        """In the step: reads the answer to its end."""
+        recorded: list[Any] = []
+        acted_on = False
+        answer: Any = model.generate_content_async(request, self._stream)
+        try:
+            async with contextlib.aclosing(answer) as responses:
+                async for response in responses:
+                    _name_calls(response)
+                    recorded.append(_plain(response))
+                    acted_on = acted_on or not response.partial
+                    if not acted_on:
+                        self.relay.put(response)
+                        self.handed_on += 1
+        except Exception as error:
+            if not self.handed_on:
+                raise
+            raise holdfast.Terminal(
+                f"the stream of {request.model} broke in its middle: {type(error).__name__}: "
+                f"{error}"
+            ) from error
+        return recorded
+
+
+def _name_calls(response: LlmResponse) -> None:
+    """ADK gives ids to calls that have none; here they are journaled with their answer."""
+    for part in (response.content.parts if response.content else None) or ():
+        if part.function_call is not None and not part.function_call.id:
+            part.function_call.id = f"adk-{uuid.uuid4()}"
+
+
+def _responses(recorded: list[Any]) -> list[LlmResponse]:
+    # Not from the object itself: only from JSON are bytes read as they were written.
+    return [LlmResponse.model_validate_json(json.dumps(one)) for one in recorded]
+
+
+def _plain(value: Any) -> Any:
+    return value.model_dump(mode="json", exclude_none=True)
