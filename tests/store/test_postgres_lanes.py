@@ -109,3 +109,11 @@ async def test_20_000_others_cost_a_claim_nothing(
     for had, has in zip(before, after, strict=True):
         assert has <= had + 60, (before, after)
     assert len(await claim_ids(store, limit=3)) == 3
+
+
+async def test_who_comes_back_starts_where_the_last_one_served_stood(session: Any) -> None:
+    await session.execute(
+        "SELECT serve_shares(ARRAY['q', 'q', 'q'], ARRAY['a', 'b', 'a'], ARRAY[0, 0, 1]::bigint[])"
+    )
+    rows = await session.fetch("SELECT key, served FROM shares ORDER BY key")
+    assert [tuple(row) for row in rows] == [("", 1), ("a", 2), ("b", 1)]

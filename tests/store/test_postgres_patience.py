@@ -12,10 +12,10 @@ pytest.register_assert_rewrite("holdfast.testing")
 
 import holdfast  # noqa: E402
 from holdfast.store import postgres, postgres_link  # noqa: E402
-from holdfast.store.base import Append, Appended, End  # noqa: E402
+from holdfast.store.base import Append, Appended, End, Reservation, Start  # noqa: E402
 from holdfast.store.postgres import PostgresStore  # noqa: E402
 from holdfast.store.postgres_open import upgrade  # noqa: E402
-from holdfast.testing.conformance.given import NOW, claim, start, worker  # noqa: E402
+from holdfast.testing.conformance.given import NOW, claim, new_run, start, worker  # noqa: E402
 from holdfast.testing.postgres import PostgresServer  # noqa: E402
 from holdfast.types import Entry, Kind, MailKind, Status  # noqa: E402
 from tests.store.locks import Locks, locks, until  # noqa: E402
@@ -98,16 +98,20 @@ async def test_time_outs_for_sessions_in_general_do_not_end_a_workers_signs_of_l
     stores = [PostgresStore(url), PostgresStore(url)]
     told: list[str] = []
     async with locks(url) as seen:
-        for setting in ("statement_timeout", "idle_session_timeout", "lock_timeout"):
+        settings = ["statement_timeout", "idle_session_timeout", "lock_timeout"]
+        if int(postgres.sql("SHOW server_version_num")[0][0]) >= 170000:
+            settings.append("transaction_timeout")  # which ends the session
+        for setting in settings:
             postgres.sql(f"ALTER DATABASE impatient SET {setting} = '100ms'")
         for name, store in zip(("a", "b"), stores, strict=True):
             await store.open()
             await worker(store, name)
         before = [await seen.holders(name) for name in ("a", "b")]
         stores[0].watch((await stores[0].workers())[1], lambda: told.append("b"))
-        await until(lambda: seen.watchers("b"), "b is watched")
+        watching = await until(lambda: seen.watchers("b"), "b is watched")
         await seen.server.execute("SELECT pg_sleep(1)")
-        assert await until(lambda: seen.watchers("b"), "b is still watched")
+        # By the same session: it was not ended meanwhile.
+        assert await until(lambda: seen.watchers("b"), "b is still watched") == watching
         assert [await seen.holders(name) for name in ("a", "b")] == before
         assert told == []
         for store in stores:
@@ -156,6 +160,43 @@ async def test_old_answers_are_deleted_however_many_there_are(
         )
     assert await store.prune(NOW, 200) == 0
     assert await seen.server.fetchval(f"SELECT count(*) FROM {requests}") == 3
+
+
+async def test_limiters_that_are_at_rest_are_forgotten_though_runs_are_kept(
+    store: PostgresStore, seen: Locks
+) -> None:
+    day = 24 * 3_600_000_000
+    for name, at in (("rested", NOW), ("busy", NOW + day)):
+        await store.reserve([Reservation(name, 1_000_000)], at)
+    await store.hold_off("held", NOW + 2 * day)
+    await store.prune(0, 200, now=NOW + day)
+    rows = await seen.server.fetch(f'SELECT name FROM "{seen.schema}".limits ORDER BY name')
+    assert [row["name"] for row in rows] == ["busy", "held"]
+
+
+async def test_starts_of_the_same_ids_in_another_order_do_not_deadlock(
+    store: PostgresStore, seen: Locks
+) -> None:
+    accept = f"""INSERT INTO "{seen.schema}".runs
+        (id, workflow, status, created_at, updated_at, incarnation, digest, input)
+        VALUES ($1, 'w', 'pending', 1, 1, 'i', 'd', '')"""
+    async with seen.holder.transaction():
+        await seen.holder.execute("SET LOCAL deadlock_timeout = '10ms'")  # it would be the victim
+        await seen.holder.execute(accept, "a")
+        both = [Start(new_run("b")), Start(new_run("a"))]
+        starting = asyncio.create_task(store.commit(both))
+        await waiting(seen, "start")
+        await seen.holder.execute(accept, "b")
+    async with asyncio.timeout(SECONDS_MAX):
+        outcomes = await starting
+    assert [getattr(outcome, "created", None) for outcome in outcomes] == [False, False]
+
+
+async def test_runs_of_a_batch_go_in_its_order_whatever_their_ids(store: PostgresStore) -> None:
+    await worker(store, "w")
+    await store.commit([Start(new_run(id)) for id in ("c", "a", "b")])
+    claimed = await claim(store, "w")
+    assert [one.row.id for one in claimed] == ["c", "a", "b"]
 
 
 async def test_a_large_payload_has_the_time_it_takes(

@@ -17,6 +17,7 @@ from holdfast.errors import (
 from holdfast.store import migrate, queries, upgrade, upgrade_script
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_address import parse
+from holdfast.testing.conformance.given import worker
 from holdfast.testing.postgres import PostgresServer
 
 _COLUMNS = """
@@ -136,6 +137,23 @@ async def test_a_role_without_rights_is_told_which(
     at = postgres_url.rpartition("@")[2]
     with pytest.raises(StoreUnavailable, match="Grant"):
         await opened(f"postgresql://nobody:x@{at}")
+
+
+async def test_a_role_with_too_few_connections_is_told_how_many_it_takes(
+    postgres: PostgresServer,
+) -> None:
+    url = postgres.create_database("crowded")
+    await run(
+        postgres.dsn,
+        "CREATE ROLE crowd LOGIN PASSWORD 'x' CONNECTION LIMIT 2",
+        "ALTER DATABASE crowded OWNER TO crowd",
+    )
+    store = PostgresStore(f"postgresql://crowd:x@{url.rpartition('@')[2]}")
+    await upgrade(store.url)
+    await store.open()
+    with pytest.raises(StoreUnavailable, match=r"no further connection.*Each takes three"):
+        await worker(store)
+    await store.close()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from holdfast.errors import (  # noqa: E402
     Unsupported,
 )
 from holdfast.store import host, open_store, sqlite_lanes  # noqa: E402
-from holdfast.store.base import Appended, Start, Started  # noqa: E402
+from holdfast.store.base import Appended, Reservation, Start, Started  # noqa: E402
 from holdfast.store.sqlite import SQLiteStore  # noqa: E402
 from holdfast.store.sqlite_rows import SQL  # noqa: E402
 from holdfast.store.sqlite_upkeep import restore  # noqa: E402
@@ -487,6 +487,15 @@ class TestCopies:
         for table in ("runs", "journal", "inbox", "promises"):
             counted = store._reader._db.execute(f"SELECT count(*) FROM {table}").fetchone()
             assert counted == (0,), table
+
+    async def test_limiters_that_are_at_rest_are_forgotten_though_runs_are_kept(
+        self, store: SQLiteStore
+    ) -> None:
+        day = 24 * 3_600_000_000
+        for name, at in (("rested", NOW), ("busy", NOW + day)):
+            await store.reserve([Reservation(name, 1_000_000)], at)
+        await store.prune(0, 200, now=NOW + day)
+        assert store._reader._db.execute("SELECT name FROM limits").fetchall() == [("busy",)]
 
 
 async def test_an_entry_reserves_room_for_what_is_to_come(store: SQLiteStore) -> None:

@@ -51,6 +51,8 @@ _CURES = {
     "3D000": "There is no such database; create it first (createdb).",
     "42501": "The user lacks a right there. Grant it USAGE and the rights to read and write on the "
     "schema, its tables, sequences and functions, or let the schema's owner run Holdfast.",
+    "53300": "The server gives us no further connection: raise max_connections or the limit of the "
+    "user or database, or use fewer processes. Each takes three, and up to `connections` more.",
     "53100": "The server's disk is full. Nothing was written; free some space and it goes on.",
     "53200": "The server is out of memory.",
 }

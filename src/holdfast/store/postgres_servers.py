@@ -44,10 +44,15 @@ _open: weakref.WeakSet[Any] = weakref.WeakSet()
 _forks = 0
 
 
+# transaction_timeout is not known to servers before 17, which would refuse it as a setting.
 _ABOUT = """
 SELECT CASE WHEN pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN ''
     ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline,
     current_setting('client_connection_check_interval') AS interval
+"""
+_NO_TRANSACTION_TIMEOUT = """,
+    CASE WHEN current_setting('transaction_timeout', true) <> '0'
+        THEN set_config('transaction_timeout', '0', false) END
 """
 _POOLER = (
     "This address leads to a pooler, which keeps neither locks nor LISTEN: add the servers "
@@ -98,7 +103,9 @@ class Servers:
         pooled = self.address.pooled and not direct
         connection = await _connect(hosts[number], pooled, settings)
         try:
-            about = await connection.fetchrow(_ABOUT)
+            about = await connection.fetchrow(
+                _ABOUT if pooled else f"{_ABOUT}{_NO_TRANSACTION_TIMEOUT}"
+            )
             if not pooled and about["interval"] != _CHECK_INTERVAL:
                 raise Unsupported(_POOLER)  # one that was told to ignore our settings
             self._check(about["timeline"])

@@ -62,6 +62,7 @@ class Lifeline:
         self._using = asyncio.Lock()
         self._up = asyncio.Event()
         self._lost = asyncio.Event()
+        self.failure: BaseException | None = None  # why it is not up
         self.held: set[WorkerId] = set()
         self.wanted: set[WorkerId] = set()
 
@@ -70,9 +71,10 @@ class Lifeline:
         while True:
             try:
                 await self._open()
-                nap = 0.05
+                nap, self.failure = 0.05, None
                 await self._lost.wait()
             except (*errors.DRIVER_ERRORS, StoreError) as error:
+                self.failure = error
                 log.warning("a session with the store is lost, trying again: %s", error)
             except Exception:
                 log.exception("a session with the store is lost, trying again")
@@ -306,7 +308,13 @@ class Side:
     async def hold(self, worker: WorkerId, seconds: float) -> None:
         """Takes both locks of a worker; it may be published once they are held."""
         self.listen()
-        await self.acall(self._live(worker), seconds)
+        try:
+            await self.acall(self._live(worker), seconds)
+        except StoreUnavailable:
+            failure = self.first.failure or self.second.failure
+            if failure is None:
+                raise
+            raise errors.store_error(failure, self._address.shown) from failure
 
     def release(self, worker: WorkerId) -> None:
         """Frees the locks of a worker: it is dead, as far as others can see."""

@@ -190,6 +190,17 @@ class Pruning:
         (outcome,) = await store.commit([Start(late)])
         assert isinstance(outcome, Started) and outcome.created, outcome
 
+    async def test_ids_that_expire_all_at_once_are_all_forgotten_soon(self, store: Store) -> None:
+        await worker(store)
+        until, names = NOW + 10 * SECOND, [f"run-{n}" for n in range(30)]
+        for id in names:
+            await end(store, await started_and_claimed(store, id), 2)
+        assert await store.prune(NOW + SECOND, 50, now=NOW, keep_ids_until=until) == len(names)
+        await store.prune(0, 2, now=until)
+        for id in names:
+            (outcome,) = await store.commit([Start(new_run(id, created_at=until - 1))])
+            assert isinstance(outcome, Started) and outcome.created, outcome
+
     async def test_children_stay_as_long_as_their_parent(self, store: Store) -> None:
         await worker(store)
         parent = await started_and_claimed(store, "parent")

@@ -66,7 +66,9 @@ BEGIN
         WHERE true = ANY(_claim)
         GROUP BY p.workflow, p.queue, p.priority
     ), given AS MATERIALIZED (
-        SELECT *, claim AND _registered AND ready_at <= created_at AND NOT (
+        -- Keys rise in the order of the batch, whatever the order of the rows below.
+        SELECT *, nextval('runs_key_seq') AS key,
+            claim AND _registered AND ready_at <= created_at AND NOT (
             SELECT p.behind FROM places p
             WHERE (p.workflow, p.queue, p.priority) = (t.workflow, t.queue, t.priority)) AS claimed
         FROM unnest(_claim, _id, _workflow, _version, _queue, _priority, _incarnation, _input,
@@ -75,10 +77,10 @@ BEGIN
             incarnation, input, digest, created_at, ready_at, deadline_at, while_waiting, parent,
             parent_step, options, fairness_key, place)
     ), accepted AS (
-        INSERT INTO runs (id, workflow, version, queue, priority, status, epoch, owner, incarnation,
-            input, digest, created_at, updated_at, ready_at, deadline_at, while_waiting, parent,
-            parent_step, parent_generation, options, fairness_key)
-        SELECT id, workflow, version, queue, priority,
+        INSERT INTO runs (key, id, workflow, version, queue, priority, status, epoch, owner,
+            incarnation, input, digest, created_at, updated_at, ready_at, deadline_at,
+            while_waiting, parent, parent_step, parent_generation, options, fairness_key)
+        SELECT key, id, workflow, version, queue, priority,
             CASE WHEN claimed THEN 'running' ELSE 'pending' END,
             claimed::integer, CASE WHEN claimed THEN _worker END, incarnation, input, digest,
             created_at, created_at, CASE WHEN NOT claimed THEN ready_at END, deadline_at,
@@ -87,7 +89,8 @@ BEGIN
         FROM given
         WHERE NOT EXISTS (
             SELECT 1 FROM tombstones t WHERE t.id = given.id AND t.expires_at > given.created_at)
-        ORDER BY place
+        -- Whoever starts the same ids in another order waits for this, and does not deadlock with it.
+        ORDER BY id COLLATE "C", place
         ON CONFLICT (id) DO NOTHING
         RETURNING key, id, owner, created_at
     ), claims AS (

@@ -118,9 +118,10 @@ BEGIN
         GROUP BY queue, key
         UNION ALL
         -- Where those that have been in line all the time are by now: where the last one stood.
-        SELECT DISTINCT ON (queue) queue, '', stood, 0
+        (SELECT DISTINCT ON (queue) queue, '', stood, 0
         FROM unnest(_queues, _from) WITH ORDINALITY AS s (queue, stood, place)
-        ORDER BY queue, key
+        ORDER BY queue, place DESC)
+        ORDER BY queue, key  -- in which rows are locked
     LOOP
         INSERT INTO shares AS s (queue, key, served)
         VALUES (_share.queue, _share.key, _share.stood + _share.runs)

@@ -4,6 +4,7 @@ CREATE OR REPLACE FUNCTION prune(
     _ended_before bigint, _limit integer, _now bigint, _keep_ids_until bigint) RETURNS bigint
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
 DECLARE
+    _clocks_differ_by_at_most constant bigint := 3600000000;
     _keys bigint[];
 BEGIN
     SELECT array_agg(key) INTO _keys FROM (
@@ -29,11 +30,16 @@ BEGIN
     DELETE FROM promises WHERE run = ANY(_keys);
     DELETE FROM joins WHERE run = ANY(_keys);
     DELETE FROM runs WHERE key = ANY(_keys);
+    -- Many more at a time than runs: they are small, and all of a busy day expire on one.
     DELETE FROM tombstones WHERE id IN (
-        SELECT id FROM tombstones WHERE expires_at <= _now ORDER BY expires_at LIMIT _limit);
+        SELECT id FROM tombstones WHERE expires_at <= _now ORDER BY expires_at
+        LIMIT 20 * _limit FOR UPDATE SKIP LOCKED);
     -- Keys and limiters that would be where they are, were they not known at all.
-    DELETE FROM shares s USING shares lowest
-    WHERE s.key <> '' AND lowest.queue = s.queue AND lowest.key = '' AND s.served <= lowest.served;
-    DELETE FROM limits WHERE next_at < _ended_before AND held_until < _ended_before;
+    DELETE FROM shares WHERE (queue, key) IN (
+        SELECT s.queue, s.key FROM shares s JOIN shares lowest USING (queue)
+        WHERE s.key <> '' AND lowest.key = '' AND s.served <= lowest.served
+        FOR UPDATE OF s SKIP LOCKED);
+    DELETE FROM limits
+    WHERE next_at < _now - _clocks_differ_by_at_most AND held_until < _now - _clocks_differ_by_at_most;
     RETURN coalesce(cardinality(_keys), 0);
 END $$;
