@@ -16,6 +16,7 @@ from holdfast.testing.kept_store import KeptStore
 BOTH_STORES = {
     "test_children",
     "test_children_again",
+    "test_joining",
     "test_odd_ids",
     "test_out_of_tries",
     "test_released_sessions",

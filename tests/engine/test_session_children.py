@@ -93,3 +93,71 @@ async def test_the_next_run_of_the_session_waits_for_a_child_that_its_parent_lef
         after = await app.start(adds, "after")
         assert await env.result(run) == "late"
         assert await env.result(after) == (0, ["parent", "late"])
+
+
+@holdfast.workflow
+async def asks_the_other(other: str) -> str:
+    await think("first")
+    await holdfast.promise("go", str)
+    return await holdfast.child(answers_in.with_options(session=other, id=f"in {other}"))
+
+
+@holdfast.workflow
+async def answers_in() -> str:
+    return await think("an answer")
+
+
+async def both_ask(env: Environment, **options: Any) -> tuple[holdfast.Run[str], ...]:
+    app = env.app.with_options(**options)
+    one = await app.with_options(id="one", session="s1").start(asks_the_other, "s2")
+    two = await app.with_options(id="two", session="s2").start(asks_the_other, "s1")
+    await env.settle()
+    for run in (one, two):  # they have their sessions by now
+        await run.resolve("go", "yes")
+    await env.settle()
+    return one, two
+
+
+async def test_why_says_that_runs_wait_for_one_another_and_which_to_cancel() -> None:
+    async with Environment([asks_the_other, answers_in]) as env:
+        one, two = await both_ask(env)
+        for run in (one, two, env.app.get("in s1"), env.app.get("in s2")):
+            why = await run.why()
+            assert "It is in a deadlock" in why and "None of them goes on by itself." in why
+            assert "one awaits its child in s2" in why
+            assert "in s2 waits behind two in session 's2'" in why
+            assert "two awaits its child in s1" in why
+        assert "`holdfast cancel 'in s2'`" in await one.why()
+        await env.app.cancel("in s2")
+        assert await env.result(two) == "an answer"
+        assert await one.status() is holdfast.Status.FAILED
+        assert "deadlock" not in await one.why()
+
+
+async def test_runs_that_release_their_sessions_do_not_wait_for_one_another() -> None:
+    async with Environment([asks_the_other, answers_in]) as env:
+        one, two = await both_ask(env, while_waiting="release")
+        assert await env.result(one) == await env.result(two) == "an answer"
+
+
+async def test_a_timer_ends_a_deadlock_and_why_knows() -> None:
+    @holdfast.workflow
+    async def asks_for_a_day() -> str:
+        await holdfast.promise("go", str)
+        child = holdfast.child(answers_in.with_options(session="s2", id="in s2"))
+        await holdfast.race(answer=child, late=DAY)
+        return await holdfast.promise("end", str)
+
+    async with Environment([asks_for_a_day, asks_the_other, answers_in]) as env:
+        one = await env.app.with_options(id="one", session="s1").start(asks_for_a_day)
+        two = await env.app.with_options(id="two", session="s2").start(asks_the_other, "s1")
+        await env.settle()
+        for run in (one, two):
+            await run.resolve("go", "yes")
+        await env.settle()
+        for run in (one, two):
+            assert "None of them goes on before" in await run.why()
+        await env.advance(DAY)
+        assert "deadlock" not in await one.why()
+        await one.resolve("end", "yes")
+        assert await env.result(two) == "an answer"

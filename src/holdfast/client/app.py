@@ -19,6 +19,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from holdfast import codec
 from holdfast.client import explain
 from holdfast.client.agents import Agent
+from holdfast.client.circles import circle
 from holdfast.client.ids import check_filter, refuse_if_no_id, refuse_if_no_text
 from holdfast.client.parts import Parts
 from holdfast.client.queues import Queueing, declare_queues, queues_listed
@@ -276,6 +277,7 @@ class Holdfast(Queueing, Scheduling):
             now,
             served=row.workflow in self.workflows if self.workflows else None,
             ahead=ahead,
+            circle=await circle(self.store, row, now),
             queue=await self._queue_waits_for(row),
         )
 

@@ -19,17 +19,20 @@ def why(
     *,
     served: bool | None,
     ahead: RunRow | None = None,
+    circle: Sequence[RunRow] = (),
     queue: str = "",
 ) -> str:
     """`workers` are those alive; `served` says whether the asking app lists the workflow, None if
-    it lists none at all; `ahead` is the run of its session that it waits behind; `queue` says what
-    the runs of its queue wait for."""
+    it lists none at all; `ahead` is the run of its session that it waits behind; `circle` are the
+    runs through which it waits for itself; `queue` says what the runs of its queue wait for."""
     steps = sum(entry.kind is Kind.STEP and not entry.failed for entry in journal)
     said = [
         f"Run {row.id} of {row.workflow} was started {_ago(now - row.created_at)} "
         f"and has completed {steps} step{'s' if steps != 1 else ''}."
     ]
-    if ahead is not None:
+    if circle:
+        said.append(_deadlock(circle))
+    elif ahead is not None:
         said.append(_behind(row, ahead))
     else:
         said.append(_state(row, workers, now, served, queue))
@@ -37,7 +40,9 @@ def why(
     if failure:
         said.append(failure)
     cure = _cure(row, promises, journal, served=served, stranded=not workers)
-    if ahead is not None:
+    if circle:
+        cure = _cure_deadlock(circle)
+    elif ahead is not None:
         cure = _cure_ahead(ahead)
     if cure:
         said.append(cure)
@@ -89,6 +94,31 @@ def _behind(row: RunRow, ahead: RunRow) -> str:
     if ahead.status is not Status.RUNNING and ahead.reason:
         text += f" ({ahead.reason})"
     return text + "."
+
+
+def _deadlock(circle: Sequence[RunRow]) -> str:
+    pairs = zip(circle, [*circle[1:], circle[0]], strict=True)
+    waits = [
+        f"{one.id} awaits its child {other.id}"
+        if other.parent == one.key
+        else f"{one.id} waits behind {other.id} in session {one.session!r}"
+        for one, other in pairs
+    ]
+    text = f"It is in a deadlock, runs that wait for one another: {', '.join(waits)}. "
+    ways_out = [row.ready_at for row in circle if row.ready_at and row.status is Status.WAITING]
+    if ways_out:
+        return text + f"None of them goes on before {_at(min(ways_out))}."
+    return text + "None of them goes on by itself."
+
+
+def _cure_deadlock(circle: Sequence[RunRow]) -> str:
+    keys = {row.key for row in circle}
+    child = next(row for row in circle if row.parent in keys)
+    return (
+        f"To end it, cancel one of them: `{_command('cancel', child.id)}`; to keep it from "
+        "happening, let runs that await children in other sessions release their own "
+        '(while_waiting="release").'
+    )
 
 
 def _cure_ahead(ahead: RunRow) -> str:

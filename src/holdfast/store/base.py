@@ -51,7 +51,8 @@ class Start:
 
     A start that joined another run is remembered by its id for as long as that run is kept, so that
     it posts its input once, however often it is repeated: also after continue_as, and after the run
-    has ended. With another digest it is Refused: IdReused.
+    has ended. With another digest it is Refused: IdReused. If the run ends without having received
+    it, it is started again in that transaction, as if it came then (unless it was interrupted).
     """
 
     run: NewRun
@@ -72,8 +73,7 @@ class Started:
 class Suspend:
     """Leave memory. Refused (see Appended.suspended) if mail came after `mail_seen`."""
 
-    # The next deadline; None: only mail wakes it. A parked run is woken by neither, unless it has a
-    # deadline: NEVER, if it waits for mail and no deadline.
+    # The next deadline; None: only mail wakes it, and nothing a parked run. NEVER: mail does.
     ready_at: Micros | None
     mail_seen: int
     reason: str

@@ -40,6 +40,7 @@ from holdfast.store.sqlite_lanes import Reader, Writer
 from holdfast.store.sqlite_open import MEMORY, connected, open_database, path_of
 from holdfast.store.sqlite_rows import SQL
 from holdfast.store.sqlite_schedules import Schedules
+from holdfast.store.sqlite_starts import start_unread
 from holdfast.types import (
     Entry,
     Mail,
@@ -80,7 +81,7 @@ class SQLiteStore(Schedules):
 
     def _open_lanes(self) -> tuple[Writer, Reader]:
         db = open_database(self.path)
-        writer = Writer(db, self.path, self._bell.ring, self._break_stale_lock)
+        writer = Writer(db, self.path, self._bell.ring, self._break_stale_lock, start_unread)
         if self.path == MEMORY:
             return writer, Reader(db, self.path, writer.lock)
         try:
@@ -253,7 +254,7 @@ class SQLiteStore(Schedules):
     def _open_keeper(self) -> Writer:
         # A lease does not outlive the boot, so its renewal need not reach the disk.
         db = connected(self.path, synchronous="NORMAL")
-        return Writer(db, self.path, self._bell.ring, self._break_stale_lock)
+        return Writer(db, self.path, self._bell.ring, self._break_stale_lock, start_unread)
 
     def _close_keeper(self, worker: WorkerId) -> None:
         own = self._keepers.pop(worker, None)

@@ -34,9 +34,13 @@ STALE_SECONDS = 1.0
 
 
 class Db(sqlite3.Connection):
-    """A connection. Whatever makes a run claimable, posts mail or ends a run sets `news`."""
+    """A connection. Whatever makes a run claimable, posts mail or ends a run sets `news`.
+
+    ended: runs of sessions that this transaction ends.
+    """
 
     news: bool = False
+    ended: tuple[int, ...] = ()
 
 
 _open: weakref.WeakSet[Db] = weakref.WeakSet()
@@ -168,6 +172,7 @@ class Writer(_Lane):
     """Runs work inside one write transaction.
 
     on_news: called after a commit that others should hear of, on the committing thread.
+    on_ended: called at the end of a transaction that ends runs, as a part of it.
     on_stale: called when the write lock has been held by somebody else for suspiciously long.
     """
 
@@ -177,8 +182,10 @@ class Writer(_Lane):
         path: str,
         on_news: Callable[[], object],
         on_stale: Callable[[], object],
+        on_ended: Callable[[Db], None] | None = None,
     ) -> None:
         super().__init__(db, path, None, "writer")
+        self._on_ended = on_ended
         self._on_news = on_news
         self._on_stale = on_stale
         self.average_seconds = 0.0
@@ -237,9 +244,11 @@ class Writer(_Lane):
 
     def _finish(self, work: Callable[[Db], T]) -> T:
         db = self._db
-        db.news = False
+        db.news, db.ended = False, ()
         try:
             result = work(db)
+            if db.ended and self._on_ended is not None:
+                self._on_ended(db)
             # Only the disk's part counts: a thread would not be spared the rest, and would wrangle
             # with the event loop for the interpreter at every statement.
             since = time.perf_counter()

@@ -67,7 +67,9 @@ def end(db: Db, run: RunKey, status: Status, output: bytes | None, now: Micros) 
     """The run is over: its session's slot is free, and its parent hears of it."""
     session, parent, parent_step, generation = db.execute(SQL["place_of"], (run,)).fetchone()
     db.execute(SQL["end"], (status.value, output, now, now, run))
-    sqlite_sessions.pass_on(db, session, now)
+    if session is not None:
+        sqlite_sessions.pass_on(db, session, now)
+        db.ended += (run,)
     if parent is not None and parent_step is not None:
         failed = status is not Status.COMPLETED
         post_child(db, parent, generation, parent_step, output, failed, now)

@@ -12,10 +12,10 @@ from holdfast.store.base import Started
 from holdfast.store.rows import entry as entry_row
 from holdfast.store.rows import promise as promise_row
 from holdfast.store.rows import run_row
-from holdfast.store.sqlite_commit import insert_run
 from holdfast.store.sqlite_errors import moved
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL
+from holdfast.store.sqlite_starts import insert_run
 from holdfast.types import (
     ENDED,
     HALTED,

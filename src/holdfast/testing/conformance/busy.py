@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.errors import IdReused, SessionBusy
-from holdfast.store.base import ContinueAs, Refused, Start, Started, Store, Suspend
+from holdfast.store.base import ContinueAs, End, Refused, Start, Started, Store, Suspend
 from holdfast.testing.conformance.given import (
     NOW,
     SECOND,
@@ -107,6 +109,99 @@ class OnBusy:
         (outcome,) = await store.commit([Start(new_run("third", session="s", on_busy="join"))])
         assert isinstance(outcome, Started)
         assert (outcome.row.id, outcome.joined) == ("first", True)
+
+    async def test_a_join_that_is_not_received_becomes_a_run_of_its_own(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        given: dict[str, Any] = {
+            "workflow": "other",
+            "version": "v2",
+            "queue": "q",
+            "priority": 3,
+            "deadline_at": NOW + 60 * SECOND,
+            "while_waiting": "release",
+            "options": b"\x00\xff",
+            "fairness_key": "tenant",
+            "digest": b"\x01",
+        }
+        joining = new_run("second", session="s", on_busy="join", input=b"hello", **given)
+        await store.commit([Start(joining)])
+        await end_of(store, "first")
+        found = await row(store, "second")
+        assert {name: getattr(found, name) for name in given} == given
+        assert (found.input, found.session, found.status) == (b"hello", "s", Status.PENDING)
+        assert (found.incarnation, found.created_at) == (joining.incarnation, joining.created_at)
+        (outcome,) = await store.commit([Start(joining)])
+        assert isinstance(outcome, Started)
+        assert (outcome.row.id, outcome.created, outcome.joined) == ("second", False, False)
+        assert await store.mail([(run.key, 0)]) == [], "a rerun does not receive it, too"
+        assert await claim_ids(store, workflows=["other"]) == ["second"]
+
+    async def test_joins_that_are_not_received_go_to_the_next_run(self, store: Store) -> None:
+        await worker(store)
+        await started_and_claimed(store, "first", session="s")
+        for id in ("second", "third"):
+            joining = new_run(id, session="s", on_busy="join", input=b"-" + id.encode())
+            await store.commit([Start(joining)])
+        await end_of(store, "first")
+        assert await claim_ids(store) == ["second"]
+        assert await store.get("third") is None
+        second = await row(store, "second")
+        (mail,) = await store.mail([(second.key, 0)])
+        assert (mail.kind, mail.payload) == (MailKind.MESSAGE, b"-third")
+        await start(store, "queued", session="s")
+        await end_of(store, "second")
+        assert await claim_ids(store) == ["queued"]
+        assert await store.get("third") is None
+        await end_of(store, "queued")
+        assert await claim_ids(store) == ["third"]
+
+    async def test_a_join_that_was_received_is_not_started_again(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "first", session="s")
+        for id in ("early", "late"):
+            await store.commit([Start(new_run(id, session="s", on_busy="join"))])
+        early, late = await store.mail([(run.key, 0)])
+        await do(store, append(run, Entry(2, Kind.MESSAGE, "/receive#0", NOW, mail=early.id)))
+        received = Entry(3, Kind.MESSAGE, "/receive#1", NOW, mail=late.id)
+        await do(store, append(run, received, then=End(Status.COMPLETED, b"")))
+        assert await claim(store) == []
+        assert [await store.get(id) for id in ("early", "late")] == [None, None]
+
+    async def test_a_join_is_not_lost_with_a_run_that_never_began(self, store: Store) -> None:
+        await worker(store)
+        await start(store, "first", session="s", deadline_at=NOW + SECOND)
+        await store.commit([Start(new_run("second", session="s", on_busy="join"))])
+        await store.post("first", MailKind.CANCEL, "", None, NOW)
+        assert (await row(store, "second")).status is Status.PENDING
+        await store.post("second", MailKind.CANCEL, "", None, NOW)
+        await start(store, "third", session="s", deadline_at=NOW + SECOND)
+        await store.commit([Start(new_run("fourth", session="s", on_busy="join"))])
+        assert await store.expire(NOW + SECOND, b"late") == 1
+        assert await claim_ids(store) == ["fourth"]
+
+    async def test_the_end_of_a_run_is_not_kept_up_by_a_join_whose_id_was_taken(
+        self, store: Store
+    ) -> None:
+        await worker(store)
+        await started_and_claimed(store, "first", session="s")
+        await store.commit([Start(new_run("second", session="s", on_busy="join"))])
+        await start(store, "second")  # without a session
+        await end_of(store, "first")
+        assert (await row(store, "first")).status is Status.COMPLETED
+        assert await claim_ids(store) == ["second"]
+
+    async def test_a_join_goes_with_the_run_that_is_interrupted(self, store: Store) -> None:
+        await worker(store)
+        await started_and_claimed(store, "first", session="s")
+        await store.commit([Start(new_run("second", session="s", on_busy="join"))])
+        await start(store, "third", session="s", on_busy="interrupt")
+        await end_of(store, "first")
+        third = await row(store, "third")
+        assert await claim_ids(store) == ["third"]
+        assert await store.mail([(third.key, 0)]) == []
+        await end_of(store, "third")
+        assert await store.get("second") is None
 
     async def test_join_starts_a_run_if_there_is_none(self, store: Store) -> None:
         (outcome,) = await store.commit([Start(new_run("first", session="s", on_busy="join"))])

@@ -25,7 +25,7 @@ from holdfast.testing.conformance.given import (
     suspend,
     worker,
 )
-from holdfast.types import MailKind, RunFilter, Status
+from holdfast.types import Entry, Kind, MailKind, RunFilter, Status
 
 
 async def ids(store: Store, which: RunFilter) -> list[str]:
@@ -175,7 +175,10 @@ class Pruning:
         joining = [Start(new_run(f"join-{n}", session="s", on_busy="join")) for n in range(2)]
         for outcome in await store.commit(joining):
             assert isinstance(outcome, Started) and outcome.joined, outcome
-        await end(store, run, 2)
+        mail = await store.mail([(run.key, 0)])
+        received = [Entry(2 + n, Kind.MESSAGE, "/m", NOW, mail=mail[n].id) for n in range(2)]
+        await do(store, append(run, *received))
+        await end(store, run, 4)
         await end(store, await started_and_claimed(store, "join-1"), 2)  # without a session
         until = NOW + 10 * SECOND
         assert await store.prune(NOW + SECOND, 10, now=NOW, keep_ids_until=until) == 2

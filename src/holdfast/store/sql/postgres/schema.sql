@@ -122,7 +122,9 @@ CREATE UNIQUE INDEX inbox_once ON inbox (run, kind, name) WHERE kind <> 'message
 CREATE TABLE joins (
     id text PRIMARY KEY,                          -- which the start gave, and no run has
     run bigint NOT NULL,                          -- that got the input
-    digest bytea NOT NULL                         -- of the input
+    digest bytea NOT NULL,                        -- of the input
+    mail bigint,                                  -- the input in that run's inbox
+    spec text                                     -- what is started if it is not received, as JSON
 );
 CREATE INDEX joins_run ON joins (run);
 

@@ -105,7 +105,9 @@ CREATE UNIQUE INDEX inbox_once ON inbox (run, kind, name) WHERE kind <> 'message
 CREATE TABLE joins (
     id TEXT PRIMARY KEY,                          -- which the start gave, and no run has
     run INTEGER NOT NULL,                         -- that got the input
-    digest BLOB NOT NULL                          -- of the input
+    digest BLOB NOT NULL,                         -- of the input
+    mail INTEGER,                                 -- the input in that run's inbox
+    spec TEXT                                     -- what is started if it is not received, as JSON
 ) WITHOUT ROWID;
 CREATE INDEX joins_run ON joins (run);
 

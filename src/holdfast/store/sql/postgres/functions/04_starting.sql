@@ -176,10 +176,18 @@ BEGIN
             IF _on_busy = 'reject' THEN
                 RETURN ARRAY[4, _other.key];
             ELSIF _on_busy = 'join' THEN
-                PERFORM put_mail(_other, 'message', '', _input, false, _created_at);
-                INSERT INTO joins (id, run, digest) VALUES (_id, _other.key, _digest);
+                INSERT INTO joins (id, run, digest, mail, spec)
+                VALUES (_id, _other.key, _digest,
+                    put_mail(_other, 'message', '', _input, false, _created_at),
+                    json_build_object('workflow', _workflow, 'version', _version,
+                        'incarnation', _incarnation, 'queue', _queue, 'priority', _priority,
+                        'created_at', _created_at, 'ready_at', _ready_at,
+                        'deadline_at', _deadline_at, 'while_waiting', _while_waiting,
+                        'fairness_key', _fairness_key, 'options', encode(_options, 'hex')));
                 RETURN answer(_request, ARRAY[3, _other.key]);
-            ELSIF EXISTS (
+            END IF;
+            UPDATE joins SET spec = NULL WHERE run = _other.key;  -- they go with it
+            IF EXISTS (
                 SELECT 1 FROM inbox WHERE run = _other.key AND kind = 'cancel' AND kind <> 'message')
             THEN
                 PERFORM stir(_other, 'cancel', _created_at);

@@ -29,6 +29,49 @@ BEGIN
     RETURN true;
 END $$;
 
+-- What joined a run that has ended, and was not received by it, is started again as if it came now: it
+-- joins the session's next run, or is a run of its own. All of it under the session's lock.
+CREATE OR REPLACE FUNCTION start_unread(_run runs) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    _join joins;
+    _input bytea;
+    _other runs;
+    _spec json;
+BEGIN
+    FOR _join IN
+        SELECT * FROM joins j
+        WHERE j.run = _run.key AND j.spec IS NOT NULL
+          AND NOT EXISTS (SELECT 1 FROM journal WHERE run = _run.key AND mail = j.mail)
+        ORDER BY j.mail
+    LOOP
+        DELETE FROM inbox WHERE id = _join.mail RETURNING payload INTO _input;
+        CONTINUE WHEN NOT FOUND;
+        _spec := _join.spec;
+        SELECT * INTO _other FROM runs
+        WHERE session = _run.session AND session IS NOT NULL AND ended_at IS NULL
+        ORDER BY holds_session DESC, key LIMIT 1 FOR UPDATE;
+        IF FOUND THEN
+            UPDATE joins SET run = _other.key, mail = put_mail(
+                _other, 'message', '', _input, false, (_spec->>'created_at')::bigint)
+            WHERE id = _join.id;
+            CONTINUE;
+        END IF;
+        DELETE FROM joins WHERE id = _join.id;
+        INSERT INTO runs (id, workflow, version, queue, priority, status, incarnation, input,
+            digest, created_at, updated_at, ready_at, deadline_at, while_waiting, options, session,
+            fairness_key)
+        SELECT _join.id, s.workflow, s.version, s.queue, s.priority, 'pending', s.incarnation,
+            _input, _join.digest, s.created_at, s.created_at, s.ready_at, s.deadline_at,
+            s.while_waiting, decode(s.options, 'hex'), _run.session, s.fairness_key
+        FROM json_to_record(_spec) AS s (workflow text, version text, queue text, priority integer,
+            incarnation text, created_at bigint, ready_at bigint, deadline_at bigint,
+            while_waiting text, options text, fairness_key text)
+        ON CONFLICT (id) DO NOTHING;  -- a run without a session took its id meanwhile
+        PERFORM ring();
+    END LOOP;
+END $$;
+
 CREATE OR REPLACE FUNCTION end_run(_run runs, _at bigint, _status text, _output bytea) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
@@ -38,7 +81,10 @@ BEGIN
     SET status = _status, output = _output, ended_at = _at, updated_at = _at, owner = NULL,
         ready_at = NULL, blocked = false, holds_session = false, reason = NULL
     WHERE key = _run.key;
-    PERFORM pass_on(_run.session, _at);
+    IF _run.session IS NOT NULL THEN
+        PERFORM pass_on(_run.session, _at);
+        PERFORM start_unread(_run);
+    END IF;
     IF _run.parent IS NOT NULL AND _run.parent_step IS NOT NULL THEN
         SELECT * INTO _parent FROM runs WHERE key = _run.parent;
         IF FOUND AND _parent.ended_at IS NULL AND _parent.generation = _run.parent_generation

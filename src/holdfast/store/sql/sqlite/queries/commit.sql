@@ -50,7 +50,27 @@ SELECT run, digest FROM joins WHERE id = ?;
 
 -- name: add_join
 -- Remembers that a start joined a run.
-INSERT INTO joins (id, run, digest) VALUES (?, ?, ?);
+INSERT INTO joins (id, run, digest, mail, spec) VALUES (?, ?, ?, ?, ?);
+
+-- name: unread_joins
+-- What joined a run that has ended, and was not received by it.
+SELECT j.id, j.digest, j.spec, j.mail, i.payload, r.session
+FROM joins j JOIN inbox i ON i.id = j.mail JOIN runs r ON r.key = j.run
+WHERE j.run = ? AND j.spec IS NOT NULL AND r.ended_at IS NOT NULL
+  AND NOT EXISTS (SELECT 1 FROM journal WHERE run = j.run AND mail = j.mail)
+ORDER BY j.mail;
+
+-- name: delete_join
+-- Forgets that a start joined a run.
+DELETE FROM joins WHERE id = ?;
+
+-- name: delete_mail
+-- Takes back what nobody received.
+DELETE FROM inbox WHERE id = ?;
+
+-- name: forget_unread
+-- What joined a run that is interrupted goes with it.
+UPDATE joins SET spec = NULL WHERE run = ?;
 
 -- name: place_of
 -- Where a run stands towards its session and its parent.
