@@ -215,10 +215,11 @@ class Holdfast(Queueing, Scheduling):
         payload = bound.encode_input(args, kwargs)
         if bound.options.durability == "none":
             return self._start_undurable(bound, payload)
-        new = new_run(bound.name, payload, self._parts.clock, bound.options)
+        digest = bound.digest(payload)
+        new = new_run(bound.name, payload, self._parts.clock, bound.options, digest)
         started = await self._start(store, new)
         if not started.created and not started.joined:
-            refuse_if_reused(started.row, new)
+            refuse_if_reused(started.row, new, bound)
         return Run(self, started.row.id, bound)
 
     def _start_undurable(self, workflow: Workflow[Any, R], payload: bytes) -> Run[R]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Coroutine
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast import codec
@@ -72,14 +73,16 @@ class Child(Waitable[R]):
         return value
 
     async def _start(self, run: Execution) -> None:
-        new = new_run(self._workflow.name, self._input, run.host.clock, self._workflow.options)
+        workflow, clock = self._workflow, run.host.clock
+        digest = workflow.digest(self._input)
+        new = new_run(workflow.name, self._input, clock, workflow.options, digest)
         new.id = self.id
         new.parent, new.parent_step = run.row.key, self._claim.key
         new.session = new.session or run.row.session
         if new.on_busy == "join":
             new.on_busy = "enqueue"  # it is awaited, so it has to be a run of its own
         row = (await run.host.start(new)).row
-        refuse_if_reused(row, new)
+        refuse_if_reused(row, new, self._workflow)
         if (row.parent, row.parent_step) == (run.row.key, self._claim.key):
             return
         if row.parent != run.row.key:
@@ -144,16 +147,21 @@ def child(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Chi
     return on_loop(where, lambda: Child(where, workflow, args, kwargs))
 
 
+_starting: ContextVar[Workflow[Any, Any]] = ContextVar("holdfast_starting")
+"""What is started, for the step that does so: it is no argument that a journal could hold."""
+
+
 @step(name="start")
 async def _start(id: str, workflow: str, payload: bytes, options: dict[str, Any]) -> str:
     where = scope()
     assert where is not None
     host = where.frame.run.host
-    new = new_run(workflow, payload, host.clock, RunOptions(id=id, **options))
+    digest = _starting.get().digest(payload)
+    new = new_run(workflow, payload, host.clock, RunOptions(id=id, **options), digest)
     started = await host.start(new)
     if started.joined:
         return started.row.id
-    refuse_if_reused(started.row, new)
+    refuse_if_reused(started.row, new, _starting.get())
     return id
 
 
@@ -175,6 +183,7 @@ def start(workflow: Workflow[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Sta
 
     async def begin() -> RunId:
         id = workflow.options.id or str(uuid4())
+        _starting.set(workflow)
         return await _start(id, workflow.name, payload, workflow.options.given())
 
     starting = Starting(begin())

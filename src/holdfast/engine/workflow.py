@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import json
 import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
@@ -162,6 +163,33 @@ class Workflow(Generic[P, R]):
         bound.apply_defaults()
         return bound
 
+    def digest(self, payload: bytes) -> bytes:
+        """Of the arguments that are not the defaults: a call that spells a default out, and one
+        that leaves it out, have the same."""
+        defaults = self._shape.defaults
+        if not any(f'"{name}":'.encode() in payload for name in defaults):
+            return codec.digest(payload)
+        given = json.loads(payload)
+        rest = {n: v for n, v in given.items() if n not in defaults or json.dumps(v) != defaults[n]}
+        return codec.digest(payload if len(rest) == len(given) else _compact(rest))
+
+    def means_the_same(self, one: bytes, other: bytes) -> bool:
+        """Are these the same arguments to this code, one with a default spelled out that the other
+        leaves out?"""
+        what, shape = f"the arguments of workflow {self.name!r}", self._shape
+        try:
+            given = [codec.decode(data, shape.table, what=what) for data in (one, other)]
+            for name in given[0].keys() | given[1].keys():
+                default = shape.signature.parameters[name].default
+                annotation = shape.hints[0].get(name, Any)
+                values = [arguments.get(name, default) for arguments in given]
+                sent = [codec.encode(v, annotation=annotation, what=what) for v in values]
+                if sent[0] != sent[1]:
+                    return False
+        except (HoldfastError, KeyError):  # an input of other code, a default that cannot be sent
+            return False
+        return True
+
     def encode_result(self, value: Any, run_id: str) -> bytes:
         return codec.encode(
             value,
@@ -211,6 +239,18 @@ class _Shape:
         ]
         hints = self.hints[0]
         return [(name, hints[name], codec.describe(hints[name])) for name in named if name in hints]
+
+    @functools.cached_property
+    def defaults(self) -> dict[str, str]:
+        """As they would be sent; those that cannot be are left out."""
+        found = {}
+        for name, parameter in self.signature.parameters.items():
+            try:
+                sent = codec.encode({name: parameter.default}, annotation=self.table, what=name)
+            except HoldfastError:
+                continue
+            found[name] = json.dumps(json.loads(sent)[name])
+        return found
 
     @functools.cached_property
     def table(self) -> Any:
@@ -282,14 +322,16 @@ def remote(name: str) -> _Decorate:
     return _Decorate({"name": name, "is_remote": True})
 
 
-def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) -> NewRun:
+def new_run(
+    workflow: str, payload: bytes, clock: Clock, options: RunOptions, digest: bytes | None = None
+) -> NewRun:
     """The row of a run that is to be started."""
     now = clock.now()
     return NewRun(
         id=options.id or uuid.uuid4().hex,
         workflow=workflow,
         input=payload,
-        digest=codec.digest(payload),
+        digest=digest or codec.digest(payload),
         created_at=now,
         incarnation=uuid.uuid4().hex,
         queue=options.queue,
@@ -303,9 +345,18 @@ def new_run(workflow: str, payload: bytes, clock: Clock, options: RunOptions) ->
     )
 
 
-def refuse_if_reused(row: RunRow, new: NewRun) -> None:
+def _compact(tree: dict[str, Any]) -> bytes:
+    """As the codec would write it."""
+    return json.dumps(tree, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def refuse_if_reused(row: RunRow, new: NewRun, workflow: Workflow[Any, Any]) -> None:
     """The same id with the same arguments is the same run; with others it is a mistake."""
-    if row.digest != new.digest or row.workflow != new.workflow:
+    if row.generation == 1:
+        same = row.input == new.input or workflow.means_the_same(row.input, new.input)
+    else:  # its input is not the one that it was started with any more
+        same = row.digest in (new.digest, codec.digest(new.input))
+    if not same or row.workflow != new.workflow:
         raise IdReused(
             f"run {row.id!r} exists already, started as {row.workflow!r} with other arguments; "
             "use another id, or the same arguments to get that run"

@@ -40,7 +40,10 @@ class Db(sqlite3.Connection):
     """
 
     news: bool = False
-    ended: tuple[int, ...] = ()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.ended: list[int] = []
 
 
 _open: weakref.WeakSet[Db] = weakref.WeakSet()
@@ -244,7 +247,8 @@ class Writer(_Lane):
 
     def _finish(self, work: Callable[[Db], T]) -> T:
         db = self._db
-        db.news, db.ended = False, ()
+        db.news = False
+        db.ended.clear()
         try:
             result = work(db)
             if db.ended and self._on_ended is not None:

@@ -69,7 +69,7 @@ def end(db: Db, run: RunKey, status: Status, output: bytes | None, now: Micros) 
     db.execute(SQL["end"], (status.value, output, now, now, run))
     if session is not None:
         sqlite_sessions.pass_on(db, session, now)
-        db.ended += (run,)
+        db.ended.append(run)
     if parent is not None and parent_step is not None:
         failed = status is not Status.COMPLETED
         post_child(db, parent, generation, parent_step, output, failed, now)
