@@ -374,6 +374,7 @@ def require(found: object) -> Workflow[Any, Any]:
     if workflow is None:
         raise HoldfastError(
             f"{found!r} is not a workflow: decorate it with @holdfast.workflow; an agent of a "
-            "framework becomes one by `durable(agent)` of that framework's holdfast.adapters"
+            "framework becomes one by `durable(agent)` of that framework's holdfast.adapters, if "
+            "it has a name or is given one: `durable(agent, name=...)`"
         )
     return workflow

@@ -131,3 +131,40 @@ def swarm(world: World) -> tuple[Any, list[Any]]:
     triage = agent(world, "triage", system_prompt="triage")
     billing = agent(world, "billing", system_prompt="billing", tools=[_refund(world)])
     return durable(Swarm([triage, billing], id="desk")), ["why"]
+
+
+# What is remembered
+
+
+def remembers(world: World) -> tuple[Any, list[Any]]:
+    """Tools that change the agent's state and the invocation's, run another agent, and stop."""
+    helper = durable(agent(world, "helper", system_prompt="helper", tools=[]))
+
+    @tool(context=True)
+    async def learn(fact: str, tool_context: ToolContext) -> str:
+        """Learns."""
+        await asyncio.to_thread(world.effect, f"learn {fact}")
+        tool_context.agent.state.set(fact, len(tool_context.agent.messages))
+        tool_context.invocation_state["facts"].append(fact)
+        return str(await helper.invoke_async(fact))
+
+    @tool(context=True)
+    def stop(tool_context: ToolContext) -> str:
+        """Stops."""
+        tool_context.agent.cancel(message="Enough.", after_current_tools=True)
+        return "stopping"
+
+    asked = durable(agent(world, tools=[learn, stop]))
+
+    @holdfast.workflow
+    async def asks(question: str) -> Any:
+        facts: dict[str, Any] = {"facts": []}
+        result = await asked.invoke_async(question, invocation_state=facts)
+        heard = [block["text"] for message in helper.messages for block in message["content"]]
+        return [str(result), facts["facts"], asked.state.get(), heard, _used(helper)]
+
+    return asks, ["why"]
+
+
+def _used(agent: Agent) -> Any:
+    return agent.event_loop_metrics.accumulated_usage["totalTokens"]

@@ -23,6 +23,7 @@ import holdfast
 from holdfast.adapters._shared import UntestedVersion
 from holdfast.adapters.openai_agents import durable, hooks
 from holdfast.testing.model_server import Asked, ModelServer, Reply
+from tests.adapters.outcomes import cause_of, result_of
 
 set_tracing_disabled(True)
 
@@ -48,19 +49,6 @@ async def connect() -> AsyncIterator[Connect]:
 
 def calls(*tools: Any) -> list[Any]:
     return [Reply(tool_calls=tools), "Done."]
-
-
-async def result_of(workflow: Any, *args: Any) -> Any:
-    async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
-        run = await app.start(workflow, *args)
-        return await asyncio.wait_for(run.result(), 30)
-
-
-async def cause_of(workflow: Any, *args: Any) -> BaseException:
-    with pytest.raises(holdfast.RunFailed) as failed:
-        await result_of(workflow, *args)
-    assert failed.value.__cause__ is not None
-    return failed.value.__cause__
 
 
 # Models

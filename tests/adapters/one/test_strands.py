@@ -103,3 +103,19 @@ def test_a_swarm_hands_off_again_after_each_kill(zygote: Zygote, every: int) -> 
     answers = {"sure:call_0_0": "yes"}
     outcome = check_every_kill(zygote, "swarm", desk, answers=answers, every=every)
     assert outcome["result"] == {"triage": "Handed on.", "billing": "All is well."}
+
+
+def learning(asked: Asked) -> Any:
+    if asked.body["messages"][0]["role"] == "system":
+        return f"{asked.prompt}, {asked.turn}"
+    facts = [("learn", {"fact": "one"}), ("learn", {"fact": "two"})]
+    return Reply(tool_calls=[facts[asked.turn] if asked.turn < 2 else ("stop", {})])
+
+
+@EVERY
+def test_what_tools_change_comes_back_after_each_kill(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "remembers", learning, every=every)
+    said, facts, state, heard, tokens = outcome["result"]
+    assert (said, facts, state) == ("Enough.\n", ["one", "two"], {"one": 2, "two": 4})
+    assert heard == ["one", "one, 0", "two", "two, 1"]
+    assert tokens > 0

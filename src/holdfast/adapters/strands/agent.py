@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from strands.agent.state import AgentState
-from strands.middleware import ExecuteToolStage, InvokeModelStage
+from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason
 from strands.models import Model
 from strands.telemetry.metrics import EventLoopMetrics
 
@@ -21,7 +21,7 @@ from holdfast.adapters._shared import Place, blocking
 from holdfast.adapters.strands import hooks
 from holdfast.adapters.strands.asking import answers
 from holdfast.adapters.strands.changes import RunState, load, note, pending
-from holdfast.adapters.strands.model import Asks, durable_model, require_model
+from holdfast.adapters.strands.model import Asks, as_recorded, durable_model, require_model
 from holdfast.adapters.strands.options import around
 from holdfast.adapters.strands.own import INITIAL, Attributes, Own, above, base_of, options_of
 from holdfast.adapters.strands.tools import DurableTool
@@ -213,8 +213,13 @@ class Stages:
     def _durable(self, stage: Any, terminal: Any) -> Any:
         agent, options = self._agent, options_of(self._agent)
 
-        def model(context: Any) -> Any:
-            return terminal(context.replace(model=agent._holdfast_model(context.model)))
+        async def model(context: Any) -> AsyncGenerator[Any, None]:
+            asked = agent._holdfast_model(context.model)
+            async with contextlib.aclosing(terminal(context.replace(model=asked))) as events:
+                async for event in events:
+                    if isinstance(event, ModelStopReason):
+                        as_recorded(asked, event["stop"][-1])
+                    yield event
 
         def tool(context: Any) -> Any:
             if context.tool is None:  # unknown: the model is told so

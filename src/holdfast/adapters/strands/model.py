@@ -14,6 +14,7 @@ import contextlib
 import contextvars
 import copy
 import functools
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -51,6 +52,7 @@ class Asks:
         failure: Callable[[], BaseException | None],
     ) -> None:
         self.model, self.place = model, place
+        self.first_ms = 0  # of the last answer: how long it took to begin
         self._options, self._failure = options, failure
 
     async def stream(
@@ -61,8 +63,11 @@ class Asks:
 
         async def ask(model: Model, given: Messages) -> Any:
             async def work() -> Any:
-                events = await _relayed(live, _once(model).stream(given, *args, **named), model)
-                return {"events": events, "state": state or None}
+                begun = time.monotonic()
+                events = _once(model).stream(given, *args, **named)
+                recorded, first = await _relayed(live, events, model)
+                ms = round(1000 * (first - begun))
+                return {"events": recorded, "state": state or None, "first_ms": ms}
 
             return await self._step(model, given, work)
 
@@ -72,6 +77,7 @@ class Asks:
             async for event in events:
                 yield event
         answer = call.result()
+        self.first_ms = answer["first_ms"]
         if state is not None and answer["state"] is not state:
             state.clear()
             state.update(answer["state"] or {})
@@ -134,14 +140,16 @@ class Asks:
         )
 
 
-async def _relayed(live: Relay[Any], events: Any, model: Model) -> list[Any]:
-    """In the step: reads the stream to its end."""
+async def _relayed(live: Relay[Any], events: Any, model: Model) -> tuple[list[Any], float]:
+    """In the step: reads the stream to its end, and sees when it began."""
     recorded: list[Any] = []
+    first: float | None = None
     try:
         async for event in events:
             recorded.append(event)
             # An answer that has only begun can still be begun again.
             if live.handed_on or "messageStart" not in event:
+                first = first or time.monotonic()
                 live.hand_on(*recorded[live.handed_on :])
     except Exception as error:
         if not live.handed_on:
@@ -149,7 +157,12 @@ async def _relayed(live: Relay[Any], events: Any, model: Model) -> list[Any]:
         raise holdfast.Terminal(
             f"the stream of {name_of(model)} broke in its middle: {type(error).__name__}: {error}"
         ) from error
-    return recorded
+    return recorded, first or time.monotonic()
+
+
+def as_recorded(model: Model, metrics: Any) -> None:
+    """Strands measures how long an answer takes to begin; on replay it is as long as it was."""
+    metrics["timeToFirstByteMs"] = vars(model)[_ASKS].first_ms
 
 
 def _advise(error: ModelThrottledException) -> None:

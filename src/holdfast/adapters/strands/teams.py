@@ -31,6 +31,7 @@ class DurableTeam(Own):
     async def stream_async(
         self, task: Any, invocation_state: Any = None, **options: Any
     ) -> AsyncGenerator[Any, None]:
+        team: Any = self
         inner = above(self)
         if holdfast.current_run() is None:
             async for event in inner.stream_async(task, invocation_state, **options):
@@ -53,7 +54,7 @@ class DurableTeam(Own):
                         _look_for_mistakes(event["result"])
             if asked is None:
                 return
-            task = await answers(asked)
+            task = await answers(asked, team.nodes)
 
     def __call__(self, task: Any, invocation_state: Any = None, **options: Any) -> Any:
         inner = above(self)

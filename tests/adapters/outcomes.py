@@ -1,0 +1,23 @@
+"""What becomes of a workflow or a durable agent, in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import holdfast
+
+
+async def result_of(workflow: Any, *args: Any) -> Any:
+    async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
+        run = await app.start(workflow, *args)
+        return await asyncio.wait_for(run.result(), 60)
+
+
+async def cause_of(workflow: Any, *args: Any) -> BaseException:
+    with pytest.raises(holdfast.RunFailed) as failed:
+        await result_of(workflow, *args)
+    assert failed.value.__cause__ is not None
+    return failed.value.__cause__
