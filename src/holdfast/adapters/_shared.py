@@ -128,8 +128,8 @@ class Relay(Generic[T]):
         *,
         cancels: bool = False,
     ) -> AsyncGenerator[T, None]:
-        """calling: the step; pieces_in: of what it returned. Whoever leaves early waits for it, or
-        cancels it."""
+        """calling: the step; pieces_in: of what it returned. Whoever leaves early waits for it, so
+        that it is on record; whoever is cancelled then cancels it, if it can be."""
         calling.add_done_callback(lambda _: self._news.set())
         sent = 0
         try:
@@ -142,10 +142,12 @@ class Relay(Generic[T]):
                 yield self._pieces[sent - 1]
             for piece in pieces_in(await calling)[sent:]:
                 yield piece
+        except asyncio.CancelledError:
+            if cancels:
+                calling.cancel()
+            raise
         finally:
             if not calling.done():
-                if cancels:
-                    calling.cancel()
                 await asyncio.wait({calling})
 
 

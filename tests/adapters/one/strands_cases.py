@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from openai import AsyncOpenAI
 from strands import Agent, ToolContext, tool
 from strands.models.openai import OpenAIModel
 from strands.multiagent import GraphBuilder, Swarm
+from strands.session import FileSessionManager
 
 import holdfast
 from holdfast.adapters.strands import durable
@@ -168,3 +170,23 @@ def remembers(world: World) -> tuple[Any, list[Any]]:
 
 def _used(agent: Agent) -> Any:
     return agent.event_loop_metrics.accumulated_usage["totalTokens"]
+
+
+def talk(world: World) -> tuple[Any, list[Any]]:
+    """Two turns of a conversation in a session that is kept in files beside the run's store."""
+    folder = Path(world.folder) / "sessions"
+    kept = FileSessionManager("ada", storage_dir=str(folder))
+    asked = durable(agent(world, session_manager=kept))
+
+    @holdfast.workflow
+    async def talks(*questions: str) -> Any:
+        for question in questions:
+            await asked.invoke_async(question)
+        again = agent(world, session_manager=FileSessionManager("ada", storage_dir=str(folder)))
+        return [
+            len(asked.messages),
+            len(again.messages),
+            sorted(f.name for f in folder.rglob("me*_*")),
+        ]
+
+    return talks, ["why", "and then"]

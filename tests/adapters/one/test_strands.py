@@ -119,3 +119,9 @@ def test_what_tools_change_comes_back_after_each_kill(zygote: Zygote, every: int
     assert (said, facts, state) == ("Enough.\n", ["one", "two"], {"one": 2, "two": 4})
     assert heard == ["one", "one, 0", "two", "two, 1"]
     assert tokens > 0
+
+
+@EVERY
+def test_a_session_holds_each_message_once(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "talk", SCRIPT, every=every)
+    assert outcome["result"] == [8, 8, 8]

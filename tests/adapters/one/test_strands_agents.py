@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 from datetime import timedelta
@@ -14,9 +15,11 @@ from mcp import StdioServerParameters
 from mcp.client.stdio import stdio_client
 from pydantic import BaseModel
 from strands import Agent, tool
+from strands.agent.conversation_manager import SummarizingConversationManager
 from strands.hooks import BeforeToolCallEvent
 from strands.models.openai import OpenAIModel
-from strands.session import FileSessionManager
+from strands.session import SnapshotSessionManager
+from strands.storage import InMemoryStorage
 from strands.tools.mcp import MCPClient
 
 import holdfast
@@ -128,6 +131,31 @@ async def test_a_sync_call_in_an_async_workflow_names_the_cure() -> None:
         assert "await agent.invoke_async" in str(await cause_of(asks))
 
 
+async def test_whoever_leaves_a_stream_early_finds_it_so_on_replay() -> None:
+    with ModelServer(["one\ntwo\nthree"]) as server:
+        agent = durable(made(server))
+
+        @holdfast.workflow
+        async def asks() -> list[str]:
+            heard: list[str] = []
+            async with contextlib.aclosing(agent.stream_async("hello")) as events:  # type: ignore[type-var]
+                async for event in events:
+                    if "data" in event:
+                        heard.append(event["data"])
+                        break
+            await holdfast.sleep(timedelta(hours=1))
+            await agent.invoke_async("again")
+            return heard
+
+        async with Environment([asks]) as env:
+            run = await env.start(asks)
+            await env.settle()
+            await env.crash()
+            await env.advance(timedelta(hours=2))
+            assert await env.result(run) == ["one\n"]
+        assert len(server.requests) == 2
+
+
 class Weather(BaseModel):
     degrees: int
 
@@ -180,7 +208,10 @@ def guarded(server: ModelServer, done: list[str]) -> Any:
     return made(server, tools=[refund], hooks=[Guard()])
 
 
-TWO = [Reply(tool_calls=[("refund", {"order": "a"}), ("refund", {"order": "b"})]), "Done."]
+TWO: list[Any] = [
+    Reply(tool_calls=[("refund", {"order": "a"}), ("refund", {"order": "b"})]),
+    "Done.",
+]
 
 
 async def test_interrupts_of_hooks_are_answered_one_by_one() -> None:
@@ -225,12 +256,13 @@ async def test_tools_of_mcp_servers_are_steps_in_one_session(tmp_path: Path) -> 
     started = StdioServerParameters(
         command=sys.executable, args=[server], env={**os.environ, "MCP_LOG": str(log)}
     )
-    script = [
+    script: list[Any] = [
         Reply(tool_calls=[("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})]),
         Reply(tool_calls=[("add", {"a": 5, "b": 6})]),
         "Added.",
     ]
-    with ModelServer(script) as model, MCPClient(lambda: stdio_client(started)) as notes:
+    connect: Any = lambda: stdio_client(started)  # noqa: E731
+    with ModelServer(script) as model, MCPClient(connect) as notes:
         agent = durable(made(model, tools=[notes.list_tools_sync()]))
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
             run = await app.start(agent, "add")
@@ -270,11 +302,14 @@ def test_a_model_that_cannot_be_journaled_is_refused() -> None:
             durable(agent)
 
 
-def test_what_a_run_cannot_journal_is_refused(tmp_path: Path) -> None:
+def test_what_a_run_cannot_journal_is_refused() -> None:
     with ModelServer([]) as server:
-        session = FileSessionManager("s", storage_dir=str(tmp_path))
+        session = SnapshotSessionManager("s", storage=InMemoryStorage())
         with pytest.raises(holdfast.Unsupported, match="session_manager"):
             durable(made(server, session_manager=session))
+        manager = SummarizingConversationManager(proactive_compression=True)
+        with pytest.raises(holdfast.Unsupported, match="proactive_compression"):
+            durable(made(server, conversation_manager=manager))
         with pytest.raises(holdfast.Unsupported, match="background_tasks"):
             durable(made(server, background_tasks=True))
 

@@ -10,18 +10,23 @@ from typing import Any
 import openai
 import pytest
 from strands import Agent, tool
-from strands.agent.conversation_manager import NullConversationManager
+from strands.agent.conversation_manager import (
+    NullConversationManager,
+    SummarizingConversationManager,
+)
 from strands.models.openai import OpenAIModel
 from strands.types.exceptions import ContextWindowOverflowException, ModelThrottledException
 
 import holdfast
 from holdfast.adapters.strands import durable
+from holdfast.testing import Environment
 from holdfast.testing.model_server import Asked, ModelServer, Reply
 from tests.adapters.outcomes import cause_of, result_of
 
 SOON = holdfast.Retry(attempts=3, backoff=timedelta(milliseconds=1))
 ONCE = holdfast.Retry(attempts=1)
 OVERFLOW = Reply(status=400, text="too long", code="context_length_exceeded")
+SAID: Any = [{"role": role, "content": [{"text": "so"}]} for role in ("user", "assistant") * 4]
 
 Connect = Callable[..., Any]
 
@@ -110,11 +115,39 @@ async def test_the_conversation_manager_trims_what_is_too_long(connect: Connect)
     def script(asked: Asked) -> Any:
         return OVERFLOW if len(asked.body["messages"]) > 5 else "yes"
 
-    said = [{"role": role, "content": [{"text": "so"}]} for role in ("user", "assistant") * 4]
     with ModelServer(script) as server:
-        agent: Any = durable(made(connect(server), messages=said))
+        agent: Any = durable(made(connect(server), messages=list(SAID)))
         assert await result_of(agent, "hello") == "yes"
         assert len(agent.messages) == 8  # it is the run's conversation that was trimmed
+
+
+async def test_a_summary_is_made_once() -> None:
+    def script(asked: Asked) -> Any:
+        if "summarize" in str(asked.body["messages"][-1]):
+            return "In short."
+        return OVERFLOW if len(asked.body["messages"]) > 6 else "yes"
+
+    with ModelServer(script) as server:
+        manager = SummarizingConversationManager(preserve_recent_messages=2, summary_ratio=0.8)
+        args = {"base_url": server.url, "api_key": "any"}
+        model = OpenAIModel(client_args=args, model_id="m")
+        agent: Any = durable(made(model, messages=list(SAID), conversation_manager=manager))
+
+        @holdfast.workflow
+        async def asks() -> Any:
+            await agent.invoke_async("hello")
+            await holdfast.sleep(timedelta(hours=1))
+            await agent.invoke_async("again")
+            return [message["content"][0]["text"] for message in agent.messages]
+
+        async with Environment([asks]) as env:
+            run = await env.start(asks)
+            await env.settle()
+            await env.crash()
+            await env.advance(timedelta(hours=2))
+            said = await env.result(run)
+        assert said[0] == "In short." and said[-4:] == ["hello", "yes", "again", "yes"]
+        assert len(server.requests) == 4  # too long, the summary, and the two answers
 
 
 async def test_a_stream_that_breaks_in_its_middle_is_not_begun_again(connect: Connect) -> None:

@@ -90,6 +90,10 @@ def _make_durable(found: Any, options: Options, reached: dict[int, Any]) -> None
             if isinstance(tool, hooks.AgentAsTool):
                 _make_durable(tool.agent, options, reached)
     elif isinstance(found, Graph | Swarm):
+        if found.session_manager is not None:
+            raise holdfast.Unsupported(
+                f"{found.id!r} has a session_manager: a run journals what its nodes did by itself"
+            )
         kind = DurableGraph if isinstance(found, Graph) else DurableSwarm
         make_own(found, kind, options, None)
         for node in found.nodes.values():

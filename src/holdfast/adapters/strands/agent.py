@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from typing import Any
 
 from strands.agent.state import AgentState
+from strands.hooks import MessageAddedEvent
 from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason
 from strands.models import Model
 from strands.telemetry.metrics import EventLoopMetrics
@@ -21,9 +22,16 @@ from holdfast.adapters._shared import Place, blocking
 from holdfast.adapters.strands import hooks
 from holdfast.adapters.strands.asking import answers
 from holdfast.adapters.strands.changes import RunState, load, note, pending
+from holdfast.adapters.strands.managers import (
+    ReduceLater,
+    own_manager,
+    reduce,
+    require_supported_manager,
+)
 from holdfast.adapters.strands.model import Asks, as_recorded, durable_model, require_model
 from holdfast.adapters.strands.options import around
 from holdfast.adapters.strands.own import INITIAL, Attributes, Own, above, base_of, options_of
+from holdfast.adapters.strands.sessions import Session, is_of_session, is_supported
 from holdfast.adapters.strands.tools import DurableTool
 
 
@@ -45,19 +53,22 @@ class Initial:
 class DurableAgent(Own):
     def _holdfast_begin(self, base: Attributes) -> Attributes:
         initial: Initial = base[INITIAL]
-        manager, retries = (
-            copy.copy(base["conversation_manager"]),
-            copy.copy(base["_retry_strategy"]),
-        )
+        manager = own_manager(base["conversation_manager"])
+        retries = copy.copy(base["_retry_strategy"])
         moved = {id(base["conversation_manager"]): manager, id(base["_retry_strategy"]): retries}
         tools = copy.copy(base["tool_registry"])
         tools.registry, tools.dynamic_tools = dict(tools.registry), dict(tools.dynamic_tools)
+        callbacks = _moved(base["hooks"], moved)
+        session = None
+        if base["_session_manager"] is not None:
+            session = Session(base["_session_manager"], self)
+            callbacks.add_callback(MessageAddedEvent, session.note)
         return {
             "messages": copy.deepcopy(initial.messages),
             "state": RunState(self, initial.state),
             "event_loop_metrics": EventLoopMetrics(),
             "conversation_manager": manager,
-            "hooks": _moved(base["hooks"], moved),
+            "hooks": callbacks,
             "model": self._holdfast_model(base["model"]),
             "tool_registry": tools,
             "trace_span": None,
@@ -68,6 +79,8 @@ class DurableAgent(Own):
             "_concurrency": hooks.ConcurrencyController(base["_concurrency"].mode),
             "_model_state": copy.deepcopy(initial.model_state),
             "_cancel_signal": threading.Event(),
+            "_session_manager": None,
+            "_holdfast_session": session,
             "_holdfast_place": None,
             "_holdfast_failure": None,
             "_holdfast_appended": 0,
@@ -98,8 +111,12 @@ class DurableAgent(Own):
                 yield event
             return
         note(agent)
+        agent._holdfast_failure = None
         outer = around()
         agent._holdfast_place = Place() if outer is None else await outer.place_of(self)
+        session: Session | None = agent._holdfast_session
+        if session is not None:
+            await session.read(agent._holdfast_place)
         # What runs this agent in turn is told of interrupts, and asks for answers in its turn.
         waits = options_of(self).approvals and outer is None
         while True:
@@ -108,8 +125,10 @@ class DurableAgent(Own):
                 async for event in events:
                     if waits and "result" in event and event["result"].interrupts:
                         pending_answers = event["result"].interrupts
-                    else:
-                        yield event
+                        continue
+                    if session is not None and "result" in event:
+                        await session.write(agent._holdfast_place)
+                    yield event
             if (failure := agent._holdfast_failure) is not None:
                 raise failure
             if pending_answers is None:
@@ -156,6 +175,20 @@ class DurableAgent(Own):
                 message.setdefault("tracking_id", str(uuid.uuid5(uuid.NAMESPACE_OID, known)))
         await inner._append_messages(*messages)
 
+    async def _execute_event_loop_cycle(
+        self, *args: Any, **named: Any
+    ) -> AsyncGenerator[Any, None]:
+        agent: Any = self
+        while True:
+            events = above(self)._execute_event_loop_cycle(*args, **named)
+            try:
+                async with contextlib.aclosing(events):
+                    async for event in events:
+                        yield event
+                return
+            except ReduceLater as later:
+                await reduce(agent, place_of(agent), later.__cause__)
+
     def _start_cancel_watcher(self, cancel_signal: Any) -> Any:
         # It polls, and in a run each of its sleeps would be a durable timer: so it is outside.
         inner = above(self)
@@ -189,6 +222,7 @@ def _moved(registry: Any, objects: dict[int, Any]) -> Any:
         made._registered_callbacks[kind] = [
             dataclasses.replace(entry, callback=_rebound(entry.callback, objects))
             for entry in entries
+            if not is_of_session(entry.callback)
         ]
     return made
 
@@ -234,14 +268,16 @@ class Stages:
 
 def require_supported(agent: Any) -> None:
     require_model(agent.model)
+    require_supported_manager(agent.conversation_manager)
     if getattr(agent, "_background_tasks", None) is not None:
         raise holdfast.Unsupported(
             f"{agent.name!r} has background_tasks, which outlive the calls that a run journals: "
             "start a run of its own instead, by holdfast.start"
         )
-    if getattr(agent, "_session_manager", None) is not None:
+    manager = getattr(agent, "_session_manager", None)
+    if manager is not None and not is_supported(manager):
         raise holdfast.Unsupported(
-            f"{agent.name!r} has a session_manager: what it stores would be stored again on "
-            "replay. A run keeps its agent's messages itself; keep a conversation between runs in "
-            "holdfast.session(), or store it in a step at the run's end"
+            f"{agent.name!r} has a session_manager of {type(manager).__name__}, which would store "
+            "everything again on replay: use a RepositorySessionManager, such as that of files or "
+            "S3, or keep the conversation in holdfast.session()"
         )

@@ -44,7 +44,6 @@ class Changes:
                 "invocation": copy.deepcopy(_plain_items(self._invocation)),
                 "stop": [agent._deferred_cancel, agent._cancel_message],
             }
-        self._writes.clear()
         token = _noting.set((*_noting.get(), self))
         try:
             yield

@@ -17,6 +17,7 @@ _NAMES = (
     "strands.agent._agent_as_tool:_AgentAsTool.stream",
     "strands.agent._concurrency:_ConcurrencyController",
     "strands.agent.agent:Agent._append_messages",
+    "strands.agent.agent:Agent._execute_event_loop_cycle",
     "strands.agent.agent:Agent._invoke_async_and_flush",
     "strands.agent.agent:Agent._start_cancel_watcher",
     "strands.agent.agent:Agent.stream_async",
