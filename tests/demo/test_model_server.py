@@ -52,6 +52,19 @@ def test_a_reply_by_turn_is_the_same_when_the_call_is_made_again():
         assert text(ask(model, "hi", "hello", "bye")) == "goodbye"
 
 
+def test_a_response_may_go_on_from_one_that_the_server_keeps():
+    def respond(said: str, before: str | None = None) -> dict:
+        body = {"model": "tiny", "input": said, "previous_response_id": before}
+        return httpx.post(f"{model.url}/responses", json=body).raise_for_status().json()
+
+    with ModelServer(["hello", "how are you", "goodbye"]) as model:
+        answers = [respond("hi")]
+        answers += [respond("well", answers[0]["id"]) for _ in range(2)]
+        answers.append(respond("bye", answers[1]["id"]))
+    said = [one["output"][0]["content"][0]["text"] for one in answers]
+    assert said == ["hello", "how are you", "how are you", "goodbye"]
+
+
 def test_a_function_may_write_the_replies():
     with ModelServer(lambda asked: f"{asked.number}: {asked.prompt}") as model:
         assert text(ask(model, "hi")) == "1: hi"

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import dataclasses
+import datetime
+import decimal
+import enum
 import functools
 import importlib
 import importlib.metadata
 import inspect
+import uuid
 import warnings
 from collections.abc import (
     AsyncGenerator,
@@ -43,6 +48,11 @@ OVERFLOW_WORDS = (
     "maximum context",
     "maximum number of tokens",
 )
+_LEVELS_MAX = 20
+_PLAIN = (
+    type(None), str, int, float, bool, bytes, datetime.date, datetime.time, datetime.timedelta,
+    decimal.Decimal, uuid.UUID, enum.Enum,
+)  # fmt: skip
 
 
 class UntestedVersion(UserWarning):
@@ -270,6 +280,31 @@ class Policy:
         if self.tools is None or isinstance(self.tools, holdfast.Retry):
             return self.tools
         return self.tools.get(name)
+
+
+def is_plain(value: Any, levels: int = _LEVELS_MAX) -> bool:
+    """Is it data, and nothing that lives (a client, a lock)?"""
+    if isinstance(value, _PLAIN):
+        return True
+    if not levels:
+        return False
+    parts: Any = None
+    if isinstance(value, dict):
+        parts = [*value, *value.values()]
+    elif isinstance(value, list | tuple | set | frozenset):
+        parts = value
+    elif hasattr(type(value), "model_fields"):  # of pydantic
+        parts = vars(value).values()
+    elif dataclasses.is_dataclass(value):
+        parts = [getattr(value, field.name, None) for field in dataclasses.fields(value)]
+    return parts is not None and all(is_plain(part, levels - 1) for part in parts)
+
+
+def is_same(before: Any, after: Any) -> bool:
+    try:
+        return type(before) is type(after) and bool(before == after)
+    except Exception:  # whatever a class of the user's does when it is compared
+        return False
 
 
 def is_overflow(error: BaseException) -> bool:

@@ -158,13 +158,16 @@ class Responses(_AtPath):
 
     def said(self, body: Json) -> tuple[str, int]:
         given = body.get("input", "")
+        # A conversation may go on from an answer that the server keeps: its id says how far it is.
+        before = str(body.get("previous_response_id") or "").rpartition("_")[2]
+        spoken = int(before) + 1 if before.isdigit() else 0
         if isinstance(given, str):
-            return given, 0
+            return given, spoken
         users = [text_of(item.get("content")) for item in given if item.get("role") == "user"]
         by_model = [_is_models(item) for item in given]
         # What follows one another without anything in between was said in one go.
         turn = sum(mine for mine, _ in itertools.groupby(by_model))
-        return (users[-1] if users else ""), turn
+        return (users[-1] if users else ""), spoken + turn
 
     def whole(self, answer: Answer) -> Json:
         return self._response(answer, "completed", self._items(answer))
@@ -246,7 +249,7 @@ class Responses(_AtPath):
             "total_tokens": answer.words + answer.spoken,
         }
         return {
-            "id": f"resp_{answer.number}",
+            "id": f"resp_{answer.number}_{answer.turn}",
             "object": "response",
             "created_at": answer.at,
             "model": answer.model,

@@ -9,35 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
-import datetime
-import decimal
-import enum
 import typing
-import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from agents import Usage
-from pydantic import BaseModel
 
+from holdfast.adapters._shared import is_plain, is_same
 from holdfast.adapters.openai_agents import hooks
 
-_PLAIN = (
-    type(None),
-    str,
-    int,
-    float,
-    bool,
-    bytes,
-    datetime.date,
-    datetime.time,
-    datetime.timedelta,
-    decimal.Decimal,
-    uuid.UUID,
-    enum.Enum,
-)
-_LEVELS_MAX = 20
 _MISSING = object()
 
 
@@ -82,7 +62,7 @@ class ToolState:
         changed = {
             name: copy.deepcopy(value)
             for name, value in after.items()
-            if _is_plain(value) and not _same(before.get(name, _MISSING), value)
+            if is_plain(value) and not is_same(before.get(name, _MISSING), value)
         }
         gone = [name for name in before if name not in after]
         return [spent, data, changed or None, gone or None]
@@ -122,31 +102,7 @@ def _drop(context: Any, name: str) -> None:
 
 
 def _snapshot(value: Any) -> Any:
-    return copy.deepcopy(value) if _is_plain(value) else value
-
-
-def _same(before: Any, after: Any) -> bool:
-    try:
-        return type(before) is type(after) and bool(before == after)
-    except Exception:  # whatever a class of the user's does when it is compared
-        return False
-
-
-def _is_plain(value: Any, levels: int = _LEVELS_MAX) -> bool:
-    if isinstance(value, _PLAIN):
-        return True
-    if not levels:
-        return False
-    if isinstance(value, dict):
-        return all(_is_plain(k, levels - 1) and _is_plain(v, levels - 1) for k, v in value.items())
-    if isinstance(value, list | tuple | set | frozenset):
-        return all(_is_plain(item, levels - 1) for item in value)
-    if isinstance(value, BaseModel):
-        return all(_is_plain(item, levels - 1) for item in vars(value).values())
-    if dataclasses.is_dataclass(value):
-        names = [field.name for field in dataclasses.fields(value)]
-        return all(_is_plain(getattr(value, name, None), levels - 1) for name in names)
-    return False
+    return copy.deepcopy(value) if is_plain(value) else value
 
 
 def _difference(after: Usage, before: Usage) -> dict[str, Any] | None:

@@ -1,0 +1,69 @@
+"""Agents of the Microsoft Agent Framework, killed after each of their commits."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.testing.model_server import Reply
+from tests.adapters.harness import Zygote, check_every_kill
+
+CASES = "agent_framework_cases"
+SCRIPT = [
+    Reply(tool_calls=[("search", {"q": "one"})]),
+    Reply(tool_calls=[("search", {"q": "two"}), ("search", {"q": "three"})]),
+    Reply(text="All is well.\nReally.", chunk=4),
+]
+PIECES = ["All ", "is w", "ell.", "\nRea", "lly."]
+CAREFUL = [
+    Reply(tool_calls=[("search", {"q": "first"})]),
+    Reply(
+        tool_calls=[("delete", {"path": "a"}), ("delete", {"path": "b"}), ("search", {"q": "c"})]
+    ),
+    Reply(text="Done."),
+    Reply(text="Nothing more."),
+]
+ANSWERS = {
+    "delete:call_1_0": {"approved": True, "by": "ada"},
+    "delete:call_1_1": {"approved": False, "comment": "not this one"},
+}
+
+EVERY = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.full)])
+WIRES = pytest.mark.parametrize(
+    "wire", ["", pytest.param("_by_responses", marks=pytest.mark.full)], ids=["chat", "responses"]
+)
+
+
+@EVERY
+@WIRES
+def test_an_agent_goes_on_where_it_was_killed(zygote: Zygote, wire: str, every: int) -> None:
+    outcome = check_every_kill(zygote, f"started{wire}", SCRIPT, every=every)
+    assert outcome["result"] == "All is well.\nReally."
+    calls = [key.rpartition("/")[2] for key in outcome["keys"] if ".search:" in key]
+    assert sorted({call for call in calls if call != "note#0"}) == [
+        "researcher.search:call_0_0#0",
+        "researcher.search:call_1_0#0",
+        "researcher.search:call_1_1#0",
+    ]
+
+
+@EVERY
+@WIRES
+def test_a_stream_goes_on_and_what_was_streamed_before_comes_again(
+    zygote: Zygote, wire: str, every: int
+) -> None:
+    outcome = check_every_kill(zygote, f"streamed{wire}", SCRIPT, every=every)
+    # The client for responses says all of it once more when it is complete.
+    assert outcome["result"][:5] == PIECES
+    assert set(outcome["result"][5:]) == {"".join(PIECES)}
+
+
+@EVERY
+def test_calls_wait_for_their_approval(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "approved", CAREFUL, every=every, answers=ANSWERS)
+    assert outcome["result"] == "Done."
+
+
+@EVERY
+def test_approvals_of_a_session_are_remembered_by_it(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "approved_in_session", CAREFUL, every=every, answers=ANSWERS)
+    assert outcome["result"] == ["Done.", "Nothing more."]
