@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from benchmarks import postgres
+from benchmarks import postgres, postgres_sleepers
 from benchmarks.figures import Figure, table
 from benchmarks.imports import imports
 from benchmarks.replay import replay
@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[None]]] = {
     "postgres-parallel": postgres.parallel,
     "postgres-kills": postgres.kills,
     "postgres-grown": postgres.grown,
+    "postgres-sleepers": postgres_sleepers.sleepers,
 }
 BY_LOOP = {"sequential", "parallel", "replay", "postgres-sequential", "postgres-parallel"}
 """Those for which the kind of event loop matters."""

@@ -35,12 +35,12 @@ async def sleepers(setting: Setting) -> None:
     clock = holdfast.FakeClock()
     app = holdfast.Holdfast(f"sqlite:///{path}", workflows=[sleeper], clock=clock)
     async with app:
-        await _start(app, range(-AT_ONCE, 0))
+        await start(app, range(-AT_ONCE, 0))
         await _until(path, "waiting", AT_ONCE)
         gc.collect()
         rss = resident_mb()
         since = time.perf_counter()
-        await _start(app, range(count))
+        await start(app, range(count))
         accepted = time.perf_counter() - since
         await _until(path, "waiting", AT_ONCE + count)
         suspended = time.perf_counter() - since
@@ -60,7 +60,7 @@ async def sleepers(setting: Setting) -> None:
     setting.add("woken early or with a wrong result", wrong, "runs", "0")
 
 
-async def _start(app: holdfast.Holdfast, numbers: range) -> None:
+async def start(app: holdfast.Holdfast, numbers: range) -> None:
     for first in range(numbers.start, numbers.stop, AT_ONCE):
         some = range(first, min(first + AT_ONCE, numbers.stop))
         await asyncio.gather(*(app.with_options(id=f"s{n}").start(sleeper, n) for n in some))

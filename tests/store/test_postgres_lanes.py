@@ -11,10 +11,19 @@ import asyncpg
 import pytest
 
 from holdfast.store import upgrade
+from holdfast.store.base import Append, End, Suspend
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres_address import parse
-from holdfast.testing.conformance.given import NOW, claim_ids, start, worker
+from holdfast.store.postgres_values import append_values
+from holdfast.testing.conformance.given import (
+    NOW,
+    claim_ids,
+    start,
+    started_and_claimed,
+    worker,
+)
 from holdfast.testing.postgres import PostgresServer
+from holdfast.types import Entry, Kind, RunRow, Status
 
 INSERT = """
 INSERT INTO runs (id, workflow, status, created_at, updated_at, incarnation, digest, input,
@@ -109,6 +118,37 @@ async def test_20_000_others_cost_a_claim_nothing(
     for had, has in zip(before, after, strict=True):
         assert has <= had + 60, (before, after)
     assert len(await claim_ids(store, limit=3)) == 3
+
+
+async def costs_of_writes(session: Any, run: RunRow) -> list[int]:
+    entry = [Entry(2, Kind.STEP, "/a#0", NOW)]
+    thens = (None, Suspend(NOW, 0, ""), End(Status.COMPLETED, b"1"))
+    calls: list[tuple[str, list[Any]]] = [
+        ("append", append_values([Append(run.key, run.epoch, entry, NOW, then)])) for then in thens
+    ]
+    calls += [
+        ("post", [run.id, "message", "", None, NOW]),
+        ("release", ["w1", [run.key], [run.epoch], NOW]),
+        ("resume", [run.id, NOW]),
+    ]
+    costs = []
+    for function, values in calls:
+        marks = ", ".join(f"${n}" for n in range(2, len(values) + 2))
+        sql = f"SELECT {function}($1, false, {marks})"
+        costs.append(await read_by(session, sql, uuid.uuid4(), *values))
+    return costs
+
+
+async def test_20_000_runs_that_came_since_cost_a_write_nothing(
+    store: PostgresStore, session: Any
+) -> None:
+    """Its plans were made when there were few, and no ANALYZE has told the server of the others."""
+    run = await started_and_claimed(store, "mine")
+    before = await costs_of_writes(session, run)
+    await session.execute(INSERT, *{"id": "other", **USUAL}.values())
+    after = await costs_of_writes(session, run)
+    for had, has in zip(before, after, strict=True):
+        assert has <= had + 60, (before, after)
 
 
 async def test_who_comes_back_starts_where_the_last_one_served_stood(session: Any) -> None:

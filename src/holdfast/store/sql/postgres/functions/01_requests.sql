@@ -6,6 +6,8 @@
 --
 -- All run in READ COMMITTED, where each statement inside a function sees what was committed before it.
 -- Locks are taken in one order: schedules, sessions by name, then runs by key, then places in journals.
+-- Plans are made once, when the tables may still be empty, and kept: without enable_seqscan = off, to find
+-- one run would be to read all, until the next ANALYZE.
 -- A function that clients call takes the id of their request first, and answers with numbers.
 
 -- Requests: a write whose answer was lost is sent again under its id, and is done once.

@@ -70,7 +70,8 @@ END $$;
 CREATE OR REPLACE FUNCTION post(
     _request uuid, _again boolean, _id text, _kind text, _name text, _payload bytea, _now bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _run runs;

@@ -45,7 +45,8 @@ CREATE OR REPLACE FUNCTION start(
     _while_waiting text[], _parent bigint[], _parent_step text[], _options bytea[],
     _fairness_key text[])
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _registered boolean;
@@ -131,7 +132,8 @@ CREATE OR REPLACE FUNCTION start_in_session(
     _while_waiting text, _parent bigint, _parent_step text, _options bytea,
     _fairness_key text, _session text, _on_busy text)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _other runs;

@@ -107,8 +107,8 @@ END $$;
 -- takes a third less of the server's time than one for each. Answers with those that it has ended.
 CREATE OR REPLACE FUNCTION end_plain_runs(
     _runs bigint[], _at bigint[], _status text[], _output bytea[]) RETURNS bigint[]
--- A plan made while the table was small would read all of it for ever.
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+-- Without a hash of the whole table, either.
+LANGUAGE plpgsql SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     _ended bigint[];
     _queues text[];
@@ -144,7 +144,8 @@ END $$;
 CREATE OR REPLACE FUNCTION expire(
     _request uuid, _again boolean, _now bigint, _output bytea, _limit integer)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _runs bigint[] := ARRAY(
         SELECT key FROM untended WHERE deadline_at <= _now ORDER BY deadline_at LIMIT _limit);
@@ -207,7 +208,8 @@ CREATE OR REPLACE FUNCTION append(
     _p_prompt bytea[], _p_created_at bigint[],
     _s_place integer[], _s_session text[], _s_key text[], _s_value bytea[])
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[];
     _recorded constant boolean
@@ -332,7 +334,8 @@ CREATE OR REPLACE FUNCTION append_one(
     _at bigint, _position integer, _attempt integer, _failed boolean, _digest bytea, _input bytea,
     _output bytea, _started_at bigint, _due_at bigint, _mail bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 BEGIN
     INSERT INTO journal (run, epoch, seq, kind, key, at, position, attempt, failed, digest, input,
         output, started_at, due_at, mail)

@@ -263,7 +263,8 @@ END $$;
 CREATE OR REPLACE FUNCTION release(
     _request uuid, _again boolean, _worker text, _runs bigint[], _epochs integer[], _now bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _released bigint;

@@ -3,7 +3,8 @@
 
 CREATE OR REPLACE FUNCTION resume(_request uuid, _again boolean, _id text, _now bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _run runs;
@@ -35,7 +36,8 @@ END $$;
 CREATE OR REPLACE FUNCTION rerun(
     _request uuid, _again boolean, _id text, _epoch integer, _now bigint, _drop integer[])
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _run runs;
@@ -99,7 +101,8 @@ CREATE OR REPLACE FUNCTION fork(
     _while_waiting text, _parent bigint, _parent_step text, _options bytea, _fairness_key text,
     _session text)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     _from bigint;

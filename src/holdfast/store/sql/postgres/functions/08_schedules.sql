@@ -7,7 +7,8 @@ CREATE OR REPLACE FUNCTION put_schedule(
     _options bytea, _cron text, _zone text, _catch_up text, _paused boolean, _next_at bigint,
     _updated_at bigint, _is_new boolean, _seen_next_at bigint, _seen_updated_at bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
 BEGIN
@@ -37,7 +38,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION delete_schedule(_request uuid, _again boolean, _name text)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
 BEGIN
@@ -69,7 +71,8 @@ CREATE OR REPLACE FUNCTION drop_ticks(
     _request uuid, _again boolean, _name text, _seen_next_at bigint, _seen_updated_at bigint,
     _next_at bigint, _at bigint)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
 BEGIN
@@ -91,7 +94,8 @@ CREATE OR REPLACE FUNCTION tick(
     _ready_at bigint, _deadline_at bigint, _while_waiting text, _parent bigint,
     _parent_step text, _options bytea, _fairness_key text, _session text, _on_busy text)
 RETURNS bigint[]
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _outcome bigint[] := answered(_request, _again);
     -- Both functions below write down their own answer, too.

@@ -75,7 +75,8 @@ CREATE OR REPLACE FUNCTION register(
     _id text, _host text, _pid integer, _process_started text, _started_at bigint,
     _lease_seconds double precision, _note text)
 RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 BEGIN
     PERFORM notice_server();
     INSERT INTO workers (
@@ -90,7 +91,8 @@ END $$;
 
 -- Renews a lease, and says on which server the worker holds its locks; false: it has been reaped.
 CREATE OR REPLACE FUNCTION renew(_worker text, _locked boolean) RETURNS boolean
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 BEGIN
     PERFORM notice_server();
     UPDATE workers
@@ -131,7 +133,8 @@ END $$;
 -- somebody else did it; else the first row is the worker, and the others its runs.
 CREATE OR REPLACE FUNCTION reap(_worker text, _now bigint, _dead boolean)
 RETURNS TABLE (id text, quarantined boolean)
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _row workers;
 BEGIN
@@ -146,7 +149,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION hand_back(_worker text, _note text) RETURNS bigint
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _freed bigint;
 BEGIN
@@ -156,7 +160,8 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION deregister(_worker text) RETURNS void
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 BEGIN
     DELETE FROM workers WHERE id = _worker;
     PERFORM 1 FROM runs WHERE owner = _worker ORDER BY key FOR UPDATE;

@@ -2,7 +2,8 @@
 
 CREATE OR REPLACE FUNCTION prune(
     _ended_before bigint, _limit integer, _now bigint, _keep_ids_until bigint) RETURNS bigint
-LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan AS $$
+LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off AS $$
 DECLARE
     _clocks_differ_by_at_most constant bigint := 3600000000;
     _keys bigint[];
