@@ -14,7 +14,15 @@ import pytest
 import holdfast
 from holdfast import Status
 from holdfast.engine.journal import Journal
-from holdfast.testing import CrashReport, Environment, NotDurable, NotSettled, crash_everywhere
+from holdfast.store import sqlite_lanes
+from holdfast.testing import (
+    CrashReport,
+    Environment,
+    NotDurable,
+    NotSettled,
+    crash_everywhere,
+    crashes,
+)
 from holdfast.types import Entry, Kind
 
 DAY = timedelta(days=1)
@@ -103,6 +111,19 @@ async def test_crash_everywhere_reports_what_it_did() -> None:
     assert "10 crashes at 5 journal entries, all recovered" in repr(report)
 
 
+async def test_what_is_sent_while_the_run_crashes_is_sent_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sqlite_lanes, "INLINE_SECONDS_MAX", 0.0)  # on a thread, beside the run
+
+    @holdfast.workflow
+    async def listens() -> list[str]:
+        return [await holdfast.receive(str) for _ in range(3)]
+
+    report = await crash_everywhere(listens, messages=["a", "b", "c"])
+    assert report.result == ["a", "b", "c"]
+
+
 async def test_a_result_that_depends_on_something_unjournaled_is_found() -> None:
     luck = itertools.count()
 
@@ -183,6 +204,12 @@ async def leaves_a_run_behind() -> str:
     return await ask("three")
 
 
+@pytest.fixture
+def all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who are left behind get as far as they can, however slow this machine is."""
+    monkeypatch.setattr(crashes, "OTHERS_SECONDS", 120.0)
+
+
 @pytest.mark.parametrize("workflow", [outruns_its_child, leaves_a_run_behind])
 async def test_a_run_left_behind_may_go_on_while_the_other_is_replayed(
     workflow: holdfast.Workflow[[], str],
@@ -191,7 +218,7 @@ async def test_a_run_left_behind_may_go_on_while_the_other_is_replayed(
     assert report.result.endswith(("FOUR", "THREE"))
 
 
-async def test_steps_are_counted_per_run() -> None:
+async def test_steps_are_counted_per_run(all_the_time: None) -> None:
     report = await crash_everywhere(outruns_its_child, workflows=[asks])
     assert {"/ask#0", "/ask#1", "/child:asks#0/ask#0"} <= set(report.steps)
     assert set(report.steps.values()) == {1}
@@ -229,7 +256,11 @@ async def test_a_run_left_behind_need_not_end() -> None:
 )
 @pytest.mark.parametrize("workflow", [outruns_its_child, leaves_a_run_behind])
 async def test_a_recorded_step_that_is_executed_again_is_found_in_every_run(
-    workflow: holdfast.Workflow[[], str], forgets: str, found: str, monkeypatch: pytest.MonkeyPatch
+    workflow: holdfast.Workflow[[], str],
+    forgets: str,
+    found: str,
+    all_the_time: None,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     load: Any = Journal._load
 
@@ -244,7 +275,9 @@ async def test_a_recorded_step_that_is_executed_again_is_found_in_every_run(
         await crash_everywhere(workflow, workflows=[asks])
 
 
-async def test_a_run_left_behind_that_does_not_follow_its_journal_is_found() -> None:
+async def test_a_run_left_behind_that_does_not_follow_its_journal_is_found(
+    all_the_time: None,
+) -> None:
     luck = itertools.count()
 
     @holdfast.workflow

@@ -169,6 +169,8 @@ class _Life:
         self._trial = trial
         self._clock = trial.clock or FakeClock()
         self._provided = False
+        self._nobody_provides = asyncio.Event()
+        self._nobody_provides.set()
         self._runs: dict[RunKey, str] = {}  # what their steps' keys are shown with
 
     async def live(self) -> RunRow | None:
@@ -192,6 +194,7 @@ class _Life:
         except AssertionError as error:
             raise NotDurable(f"{self.where}: {error}") from error
         finally:
+            await self._nobody_provides.wait()  # who answers lives elsewhere, and does not crash
             life.cancel()
             death.cancel()
             await asyncio.wait([life, death])
@@ -203,7 +206,11 @@ class _Life:
         await app.start(self._trial.workflow, *self._trial.args)
         if not self._provided:
             self._provided = True
-            await self._provide(env)
+            self._nobody_provides.clear()
+            try:
+                await self._provide(env)
+            finally:
+                self._nobody_provides.set()
         return await _ended(env)
 
     async def _provide(self, env: Environment) -> None:
