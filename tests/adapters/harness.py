@@ -63,7 +63,7 @@ class Zygote:
 
     def close(self) -> None:
         self._in.close()
-        self._process.wait(30)
+        self._process.wait(120)
         self._out.close()
 
 

@@ -70,7 +70,7 @@ async def _run(case: Any, task: dict[str, Any]) -> dict[str, Any]:
             except (holdfast.AlreadyResolved, holdfast.AlreadyEnded):
                 pass  # by the process that died
         try:
-            outcome = {"result": await asyncio.wait_for(run.result(), 60)}
+            outcome = {"result": await asyncio.wait_for(run.result(), 120)}
         except holdfast.RunFailed as error:
             outcome = {"error": repr(error.__cause__)}
         keys = [f"{entry.kind} {entry.key}" for entry in await app.history(run.id)]

@@ -41,7 +41,7 @@ async def connect() -> AsyncIterator[Connect]:
 async def result_of(*workflows: holdfast.Workflow[[], Any]) -> Any:
     async with holdfast.Holdfast(":memory:", workflows=workflows) as app:
         run = await app.start(workflows[0])
-        return await asyncio.wait_for(run.result(), 30)
+        return await asyncio.wait_for(run.result(), 120)
 
 
 async def test_a_call_is_replayed_and_not_made_again(connect: Connect) -> None:
@@ -114,7 +114,7 @@ async def test_a_server_that_is_not_there_is_tried_as_often_as_the_policy_says(
 
     async with holdfast.Holdfast(":memory:", workflows=[asks]) as app:
         run = await app.start(asks)
-        assert await asyncio.wait_for(run.result(), 30) == "gone"
+        assert await asyncio.wait_for(run.result(), 120) == "gone"
         steps = [entry for entry in await app.history(run.id) if entry.key.startswith("/POST")]
         assert [entry.attempt for entry in steps] == [1, 2, 3]
 
@@ -131,7 +131,7 @@ async def test_outside_of_runs_it_is_the_client_it_was(connect: Connect) -> None
 
 async def test_what_with_options_makes_of_it_is_durable_too(connect: Connect) -> None:
     with ModelServer(["yes"]) as model:
-        client = connect(model).with_options(timeout=5)
+        client = connect(model).with_options(timeout=120)
 
         @holdfast.workflow
         async def asks() -> str:

@@ -95,7 +95,7 @@ async def test_tokens_are_heard_while_the_rest_is_yet_to_come() -> None:
 
         async with holdfast.Holdfast(":memory:", workflows=[asks]) as app:
             run = await app.start(asks)
-            assert await asyncio.wait_for(run.result(), 30) == ["one\n", "two\n", "three"]
+            assert await asyncio.wait_for(run.result(), 120) == ["one\n", "two\n", "three"]
 
 
 async def test_what_an_agent_calls_that_is_a_tool_nests_in_its_call() -> None:
@@ -121,7 +121,7 @@ async def test_what_an_agent_calls_that_is_a_tool_nests_in_its_call() -> None:
         agent = durable(create_agent(chat(model), [helper], name="agent"))
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
             run = await app.start(agent, ask("boss"))
-            state = await asyncio.wait_for(run.result(), 30)
+            state = await asyncio.wait_for(run.result(), 120)
             assert [message.text for message in state["messages"]] == [
                 "boss",
                 "",
@@ -175,8 +175,8 @@ async def test_a_rerun_of_a_failed_run_begins_at_the_node_that_failed() -> None:
     async with holdfast.Holdfast(":memory:", workflows=[made]) as app:
         run = await app.start(made, {"said": []})
         try:
-            await asyncio.wait_for(run.result(), 30)
+            await asyncio.wait_for(run.result(), 120)
         except holdfast.RunFailed:
             await app.rerun(run.id)
-        assert await asyncio.wait_for(run.result(), 30) == {"said": ["works", "better"]}
+        assert await asyncio.wait_for(run.result(), 120) == {"said": ["works", "better"]}
     assert begun == ["works", "fails", "fails"]

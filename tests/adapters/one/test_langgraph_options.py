@@ -59,7 +59,7 @@ async def result_of(started: Any, *args: Any, answers: Any = None) -> Any:
         run = await app.start(started, *args)
         for name, value in (answers or {}).items():
             await run.resolve(name, value, early=True)
-        return await asyncio.wait_for(run.result(), 30)
+        return await asyncio.wait_for(run.result(), 120)
 
 
 # A run of its own
@@ -282,7 +282,7 @@ async def test_tasks_of_the_functional_api_are_steps() -> None:
     made = durable(sums, name="sums")
     async with holdfast.Holdfast(":memory:", workflows=[made]) as app:
         run = await app.start(made, 4)
-        assert await asyncio.wait_for(run.result(), 30) == 14
+        assert await asyncio.wait_for(run.result(), 120) == 14
         keys = [entry.key.rpartition("/")[2] for entry in await app.history(run.id)]
         assert keys.count("double#0") == 4 and keys.count("half#0") == 1
 

@@ -266,7 +266,7 @@ async def test_calls_are_approved_one_by_one(connect: Connect, streamed: bool) -
             no = holdfast.Decision(approved=False, comment="not b")
             await run.resolve("refund:call_0_1", no)
             await run.resolve("refund:call_0_0", holdfast.Decision(approved=True))
-            assert await asyncio.wait_for(run.result(), 30) == "Done."
+            assert await asyncio.wait_for(run.result(), 120) == "Done."
         assert done == ["a"]
         told = [message["content"] for message in model.requests[1].body["messages"][-2:]]
         assert told == ["refunded a", "not b"]

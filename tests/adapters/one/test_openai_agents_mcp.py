@@ -59,7 +59,7 @@ async def test_tools_of_mcp_servers_are_steps_in_one_session(
         async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app, client:
             for started in (1, 2):
                 run = await app.start(workflow)
-                assert await asyncio.wait_for(run.result(), 60) == "Added."
+                assert await asyncio.wait_for(run.result(), 120) == "Added."
                 keys = [entry.key for entry in await app.history(run.id)]
                 assert "/mcp.notes.list_tools#2" in keys
                 assert {f"/call_{call}@0/add#0" for call in ("0_0", "0_1", "1_0")} <= set(keys)
@@ -78,5 +78,5 @@ async def test_a_server_that_is_connected_is_used_as_it_is(tmp_path: Path) -> No
             async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
                 for _ in range(2):
                     run = await app.start(agent, "add")
-                    assert await asyncio.wait_for(run.result(), 60) == "Added."
+                    assert await asyncio.wait_for(run.result(), 120) == "Added."
             assert log.read_text() == "started\n"

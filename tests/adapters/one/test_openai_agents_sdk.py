@@ -75,7 +75,7 @@ async def run_of(workflow: Any, *args: Any, **options: Any) -> tuple[Any, list[s
     """A run's result and its keys."""
     async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
         run = await app.with_options(**options).start(workflow, *args)
-        result = await asyncio.wait_for(run.result(), 30)
+        result = await asyncio.wait_for(run.result(), 120)
         return result, [entry.key for entry in await app.history(run.id)]
 
 
@@ -110,7 +110,7 @@ async def test_parallel_tools_are_parallel(connect: Connect) -> None:
 
     @function_tool
     async def meet(who: str) -> str:
-        await asyncio.wait_for(both.wait(), 10)
+        await asyncio.wait_for(both.wait(), 120)
         return who
 
     with ModelServer(calls(("meet", {"who": "a"}), ("meet", {"who": "b"}))) as model:

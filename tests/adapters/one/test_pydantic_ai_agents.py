@@ -44,7 +44,7 @@ async def connect() -> AsyncIterator[Connect]:
 async def result_of(workflow: Any, *args: Any) -> Any:
     async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
         run = await app.start(workflow, *args)
-        return await asyncio.wait_for(run.result(), 30)
+        return await asyncio.wait_for(run.result(), 120)
 
 
 # Runs of their own

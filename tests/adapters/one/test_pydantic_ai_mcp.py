@@ -41,7 +41,7 @@ async def test_tools_of_mcp_servers_are_steps_in_one_session(tmp_path: Path) -> 
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
             for started in (1, 2):  # what the first has found out, the second asks for all the same
                 run = await app.start(agent, "add")
-                assert await asyncio.wait_for(run.result(), 60) == "Added."
+                assert await asyncio.wait_for(run.result(), 120) == "Added."
                 keys = [entry.key.rpartition("/")[2] for entry in await app.history(run.id)]
                 assert keys.count("adds__mcp_server__sums.get_tools#0") == 1
                 assert {f"adds.add:call_{call}#0" for call in ("0_0", "0_1", "1_0")} <= set(keys)
