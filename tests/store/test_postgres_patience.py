@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -88,6 +90,43 @@ async def _sent(seen: Locks, pid: int) -> datetime | None:
 async def _is_over(seen: Locks, pid: int, sent: datetime | None) -> bool:
     """Whether that statement is over, though it may have been sent again by now."""
     return await _sent(seen, pid) != sent
+
+
+FAREWELL = b"SFATAL\0VFATAL\0C57P01\0Mterminating connection\0\0"
+
+
+def read_farewell(connection: Any) -> None:
+    """The server's last message has been read, and that the connection has ended has not."""
+    connection._protocol.data_received(b"E" + struct.pack("!i", 4 + len(FAREWELL)) + FAREWELL)
+
+
+async def test_a_statement_that_comes_upon_a_connection_as_it_ends_takes_another(
+    store: PostgresStore,
+) -> None:
+    for id in ("r", "s"):
+        (connection,) = store._link._idle
+        read_farewell(connection)
+        await start(store, id)
+        (connection,) = store._link._idle
+        read_farewell(connection)
+        assert await store.get(id) is not None
+
+
+async def test_a_session_that_is_asked_as_it_ends_is_opened_again(
+    store: PostgresStore, seen: Locks
+) -> None:
+    await worker(store, "w")
+    before = await seen.holders("w")
+    side = store._side
+    assert side is not None
+
+    async def both_end() -> None:
+        read_farewell(side.second._connection)
+        assert side.first._connection is not None
+        side.first._connection.terminate()  # whereupon the second is asked
+
+    await side.acall(both_end(), SECONDS_MAX)
+    await seen.held_by_others_than("w", *before)
 
 
 async def test_time_outs_for_sessions_in_general_do_not_end_a_workers_signs_of_life(

@@ -63,6 +63,12 @@ def code_of(error: BaseException) -> str:
     return getattr(error, "sqlstate", None) or ""
 
 
+def is_broken(error: BaseException) -> bool:
+    """Whether the driver says so, and not the server: it may have come upon a connection whose end
+    it had not finished reading."""
+    return isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
+
+
 def is_gone(error: BaseException) -> bool:
     """Whether the connection is lost, and with it the answer: another one may do better."""
     if isinstance(error, ssl.SSLError):

@@ -17,8 +17,6 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, TypeVar
 
-import asyncpg
-
 from holdfast.errors import NotOpen, StoreUnavailable, Unsupported
 from holdfast.store import postgres_errors as errors
 from holdfast.store.postgres_servers import Connection, Servers, close, cut_after
@@ -128,7 +126,7 @@ class Link:
         try:
             result = await work(connection, again)
         except BaseException as error:
-            if isinstance(error, asyncpg.InterfaceError) and connection.is_closed():
+            if errors.is_broken(error) and connection.is_closed():
                 raise ConnectionResetError("the connection was lost") from error
             # After a cancellation nobody knows what the connection is about to say.
             if isinstance(error, errors.DRIVER_ERRORS) and not errors.is_gone(error):

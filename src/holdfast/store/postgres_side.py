@@ -100,13 +100,21 @@ class Lifeline:
         self._on_up()
 
     async def _lock(self, connection: Connection, worker: WorkerId) -> None:
-        cut = cut_after(connection, LOCK_SECONDS_MAX)
+        # Whoever watches may have it for a moment.
+        lock = f"SELECT pg_advisory_lock({self._key})"
+        await self._ask(connection, LOCK_SECONDS_MAX, lock, worker)
+        self.held.add(worker)
+
+    async def _ask(self, connection: Connection, seconds: float, sql: str, *values: object) -> Any:
+        cut = cut_after(connection, seconds)
         try:
-            # Whoever watches may have it for a moment.
-            await connection.fetchval(f"SELECT pg_advisory_lock({self._key})", worker)
+            return await connection.fetchval(sql, *values)
+        except errors.DRIVER_ERRORS as error:
+            if errors.is_broken(error) or connection.is_closed():
+                connection.terminate()  # a driver that gave it up by itself tells no listener
+            raise
         finally:
             cut.cancel()
-        self.held.add(worker)
 
     async def _drop(self) -> None:
         self._up.clear()
@@ -129,7 +137,8 @@ class Lifeline:
         async with self._using:
             if worker in self.held and self._connection is not None:
                 self.held.discard(worker)
-                await self._connection.fetchval(f"SELECT pg_advisory_unlock({self._key})", worker)
+                unlock = f"SELECT pg_advisory_unlock({self._key})"
+                await self._ask(self._connection, LOCK_SECONDS_MAX, unlock, worker)
 
     @property
     def is_up(self) -> bool:
@@ -140,13 +149,10 @@ class Lifeline:
             connection = self._connection
             if connection is None or not self._up.is_set():
                 raise StoreUnavailable(f"There is no connection to {self._address.shown} now.")
-            cut = cut_after(connection, seconds)
             try:
-                return await connection.fetchval(sql, *values)
+                return await self._ask(connection, seconds, sql, *values)
             except errors.DRIVER_ERRORS as error:
                 raise errors.store_error(error, self._address.shown) from error
-            finally:
-                cut.cancel()
 
 
 class Watch:

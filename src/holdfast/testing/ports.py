@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import random
 import socket
 import sys
@@ -10,8 +11,6 @@ import sys
 # finds its port again, and nobody who knocks meanwhile is connected to himself.
 FIRST, LAST = 15_000, 32_000
 TRIES_MAX = 200
-
-_kept: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -31,7 +30,7 @@ def free_port() -> int:
         if sys.platform == "linux":
             # A bound socket that does not listen keeps out whoever does not set this, as we above.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            _kept.append(tried)
+            atexit.register(tried.close)
         else:
             tried.close()
         return port
