@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, Status, StoreUnavailable, WorkerOptions
+from holdfast.engine.task import BodyTask
 from holdfast.store.base import Append, Operation, Outcome, Suspend
 from holdfast.store.sqlite import SQLiteStore
 from holdfast.testing import Environment
@@ -247,6 +248,38 @@ async def test_a_run_that_is_woken_before_it_knows_that_it_sleeps_is_not_lost() 
         assert await env.result(run) == "hello"
         assert env.worker.runs == {}
     await store.discard()
+
+
+async def test_a_crash_leaves_no_task_of_a_run_woken_before_it_knows_that_it_sleeps() -> None:
+    class Silent(KeptStore):
+        """Keeps a suspension, wakes the run, and never tells of it."""
+
+        async def commit(
+            self, operations: Sequence[Operation], *, request: str = ""
+        ) -> list[Outcome]:
+            outcomes = await super().commit(operations, request=request)
+            if any(isinstance(o, Append) and isinstance(o.then, Suspend) for o in operations):
+                await self._kept.post("asks", MailKind.MESSAGE, "", b'"hello"', 0)
+                await asyncio.Event().wait()
+            return outcomes
+
+    @holdfast.workflow
+    async def asks() -> str:
+        return await holdfast.receive(str)
+
+    store = Silent()
+    env = Environment([asks], store=store)
+    await env.open()
+    await env.app.with_options(id="asks").start(asks)
+    async with asyncio.timeout(SECONDS_MAX):
+        while not any(run.row.epoch > 1 for run in env.worker.runs.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0)
+    await env.die()
+    await store.discard()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    ours = [task for task in asyncio.all_tasks() if isinstance(task, BodyTask)]
+    assert ours == []
 
 
 async def test_mail_that_reaches_a_step_while_its_run_is_about_to_leave_is_written_down() -> None:

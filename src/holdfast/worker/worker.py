@@ -61,6 +61,7 @@ class Worker:
         self.id = new_id()
         self.runs: dict[RunKey, Execution] = {}
         self._ids: set[RunId] = set()  # of the same
+        self._leaving: set[Execution] = set()  # claimed anew before they heard that they sleep
         self.settings = Settings(
             to_micros(options.memory_wait), to_micros(options.unsure_wait), options.on_step
         )
@@ -126,9 +127,8 @@ class Worker:
                 break
         await self._stop_serving()
         held = [(run.row.key, run.row.epoch) for run in self.runs.values() if not run.closed]
-        for run in list(self.runs.values()):
-            if not run.closed:
-                run.evict()
+        for run in [run for run in self.runs.values() if not run.closed]:
+            run.evict()
         try:
             await asyncio.wait_for(self.committer.close(), FLUSH_SECONDS)
         except TimeoutError:
@@ -143,7 +143,7 @@ class Worker:
         """Plays dead, for tests: nothing more is written, nothing is handed back."""
         self._draining = self._crashed = True
         self.committer.abort()
-        for run in list(self.runs.values()):
+        for run in [*self.runs.values(), *self._leaving]:
             run.evict()
         await self._stop_serving()
         self._tenure.end()
@@ -186,6 +186,7 @@ class Worker:
     def left(self, run: Execution) -> None:
         if run.settled is None and not run.lost and not self._draining:
             self._returns.give([run.row])  # it left without an end
+        self._leaving.discard(run)
         # A run that suspended may have been claimed again before this was told: that one stays.
         if self.runs.get(run.row.key) is run:
             del self.runs[run.row.key]
@@ -289,8 +290,7 @@ class Worker:
 
     def _poll(self) -> None:
         """The safety net: what no notification told is found out here."""
-        self._mail_wanted = True
-        self._look_around = True
+        self._mail_wanted = self._look_around = True
         self._bell.set()
 
     async def _turn(self) -> None:
@@ -351,6 +351,8 @@ class Worker:
         if row.owner != self.id:
             return  # claimed before our lease was lost, and heard of only now: it is others' by now
         run = Execution(row, entries, self._workflows[row.workflow], self)
+        if (before := self.runs.get(row.key)) is not None:
+            self._leaving.add(before)
         self.runs[row.key] = run
         self._ids.add(row.id)
         if run.session is None:
