@@ -39,6 +39,20 @@ T = TypeVar("T")
 NAMES_MAX = 1000
 """How often one run may ask for an answer under the same id of a call."""
 
+NOT_FOR_THE_MODEL = (
+    holdfast.NotEncodable,
+    holdfast.NotDecodable,
+    holdfast.PayloadTooLarge,
+    holdfast.TooDeep,
+    holdfast.Diverged,
+    holdfast.BodySpins,
+    holdfast.NotInRun,
+    holdfast.StepOnEventLoop,
+    holdfast.PromiseReused,
+    holdfast.StoreError,
+)
+"""Mistakes in the program: told to the model as a tool's failure, nobody would ever see them."""
+
 AGENT_WORKFLOW = "__holdfast_workflow__"  # where an app looks for it
 OVERFLOW_CODES = ("context_length_exceeded", "string_above_max_length")
 OVERFLOW_WORDS = (

@@ -30,7 +30,7 @@ from agents.tool import ShellResult
 from agents.tool_context import ToolContext
 
 import holdfast
-from holdfast.adapters._shared import as_step
+from holdfast.adapters._shared import NOT_FOR_THE_MODEL, as_step
 from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.options import Options, place
 from holdfast.adapters.openai_agents.state import ToolState
@@ -39,20 +39,6 @@ Invoke = Callable[[Any, Any], Awaitable[Any]]
 
 _ORIGINAL = "_holdfast_original"
 _OUTPUTS = (ToolOutputText, ToolOutputImage, ToolOutputFileContent, ShellResult)
-
-_NOT_FOR_THE_MODEL = (
-    holdfast.NotEncodable,
-    holdfast.NotDecodable,
-    holdfast.PayloadTooLarge,
-    holdfast.TooDeep,
-    holdfast.Diverged,
-    holdfast.BodySpins,
-    holdfast.NotInRun,
-    holdfast.StepOnEventLoop,
-    holdfast.PromiseReused,
-    holdfast.StoreError,
-)
-"""Mistakes in the program: told to the model as a tool's failure, nobody would ever see them."""
 
 
 def durable_tool(tool: Tool, options: Options) -> Tool:
@@ -98,7 +84,7 @@ class _Invoker(hooks.Invoker):
     async def __call__(self, ctx: ToolContext[Any], input: str) -> Any:
         try:
             return await self._invoke_tool_impl(ctx, input)
-        except _NOT_FOR_THE_MODEL:
+        except NOT_FOR_THE_MODEL:
             raise
         except Exception as error:
             failure = error

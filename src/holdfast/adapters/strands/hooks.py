@@ -5,15 +5,15 @@ All of it is looked up by name, so that `durable()` can say what is missing.
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
-from holdfast.adapters._shared import require_hooks
+from holdfast.adapters._shared import find_hooks, require_hooks
 
 TESTED = "1.62.0"
 
 _NAMES = (
     "strands._async:is_run_async_bridge",
+    "strands.agent._agent_as_tool:_AgentAsTool",
     "strands.agent._agent_as_tool:_AgentAsTool.stream",
     "strands.agent._concurrency:_ConcurrencyController",
     "strands.agent.agent:Agent._append_messages",
@@ -23,6 +23,7 @@ _NAMES = (
     "strands.agent.agent:Agent.stream_async",
     "strands.hooks.registry:HookRegistry",
     "strands.hooks.registry:_CallbackEntry",
+    "strands.interrupt:_InterruptState",
     "strands.interrupt:_InterruptState.resume",
     "strands.middleware:ExecuteToolStage",
     "strands.middleware:InvokeModelStage",
@@ -39,18 +40,7 @@ _NAMES = (
 )
 
 
-def _found(name: str) -> Any:
-    module, _, path = name.partition(":")
-    try:
-        found: Any = importlib.import_module(module)
-    except ImportError:
-        return None
-    for part in path.split("."):
-        found = getattr(found, part, None)
-    return found
-
-
-FOUND: dict[str, Any] = {name: _found(name) for name in _NAMES}
+FOUND = find_hooks(_NAMES)
 
 
 def check() -> None:
@@ -61,11 +51,10 @@ def _named(name: str) -> Any:
     return next(found for known, found in FOUND.items() if known.endswith(f":{name}"))
 
 
-AgentAsTool: Any = _found("strands.agent._agent_as_tool:_AgentAsTool") or ()
+AgentAsTool: Any = _named("_AgentAsTool") or ()
 ConcurrencyController: Any = _named("_ConcurrencyController")
 HookRegistry: Any = _named("HookRegistry")
-CallbackEntry: Any = _named("_CallbackEntry")
-InterruptState: Any = _found("strands.interrupt:_InterruptState")
+InterruptState: Any = _named("_InterruptState")
 ToolInterruptEvent: Any = _named("ToolInterruptEvent") or ()
 ToolResultEvent: Any = _named("ToolResultEvent") or ()
 ToolStreamEvent: Any = _named("ToolStreamEvent") or ()

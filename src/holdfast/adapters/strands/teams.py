@@ -17,12 +17,11 @@ from strands.multiagent.graph import GraphState
 from strands.multiagent.swarm import SharedContext, SwarmState
 
 import holdfast
-from holdfast.adapters._shared import Place, blocking
+from holdfast.adapters._shared import NOT_FOR_THE_MODEL, Place, blocking
 from holdfast.adapters.strands import hooks
 from holdfast.adapters.strands.asking import answers
 from holdfast.adapters.strands.options import Around, around, within
 from holdfast.adapters.strands.own import Attributes, Own, above, options_of
-from holdfast.adapters.strands.tools import NOT_FOR_THE_MODEL
 
 
 class DurableTeam(Own):

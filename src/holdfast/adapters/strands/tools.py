@@ -15,25 +15,10 @@ from typing import Any
 from strands.interrupt import Interrupt, InterruptException
 from strands.types.tools import AgentTool
 
-import holdfast
-from holdfast.adapters._shared import Place, Relay, as_step
+from holdfast.adapters._shared import NOT_FOR_THE_MODEL, Place, Relay, as_step
 from holdfast.adapters.strands import hooks
 from holdfast.adapters.strands.changes import Changes, is_plain
 from holdfast.adapters.strands.options import Around, Options, within
-
-NOT_FOR_THE_MODEL = (
-    holdfast.NotEncodable,
-    holdfast.NotDecodable,
-    holdfast.PayloadTooLarge,
-    holdfast.TooDeep,
-    holdfast.Diverged,
-    holdfast.BodySpins,
-    holdfast.NotInRun,
-    holdfast.StepOnEventLoop,
-    holdfast.PromiseReused,
-    holdfast.StoreError,
-)
-"""Mistakes in the program: told to the model as a tool's failure, nobody would ever see them."""
 
 _TOLD = "holdfast_told"  # on an error: what Strands would tell the model
 
