@@ -73,6 +73,7 @@ class Turns:
     def __init__(
         self, run: Callable[..., Any], agent: Any, options: Options, named: dict[str, Any]
     ) -> None:
+        _require_connected(agent, named)
         around = active()
         self._waits = options.approvals and not (around is not None and around.asks_itself)
         self._active = Active(options, agent.name or "agent")
@@ -130,6 +131,15 @@ class Turns:
                 "did: call agent.run(..., session=agent.create_session())"
             )
         return list(await asyncio.gather(*map(_answer, requests)))
+
+
+def _require_connected(agent: Any, named: dict[str, Any]) -> None:
+    for server in (*agent.mcp_tools, *normalize_tools(named.get("tools") or [])):
+        if getattr(server, "is_connected", True) is False:
+            raise holdfast.Unsupported(
+                f"the MCP server {server.name!r} is not connected, and a session that begins in a "
+                "run would end with it: connect it when the program starts, by `async with agent:`"
+            )
 
 
 def _may_ask(agent: Any, named: dict[str, Any]) -> bool:
