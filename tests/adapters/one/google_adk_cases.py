@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import warnings
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
-from google.adk.agents import LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
+from google.adk.agents import Context, LlmAgent, LoopAgent, ParallelAgent, SequentialAgent
 from google.adk.agents.run_config import RunConfig, StreamingMode
-from google.adk.events import Event
+from google.adk.events import Event, RequestInput
 from google.adk.models import Gemini
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.adk.tools import (
     AgentTool,
     FunctionTool,
@@ -19,6 +22,7 @@ from google.adk.tools import (
     ToolContext,
     exit_loop,
 )
+from google.adk.workflow import JoinNode, Workflow
 from google.genai import types
 
 import holdfast
@@ -190,3 +194,65 @@ def beside(world: World) -> tuple[Any, list[Any]]:
         return [session.state["left"], session.state["right"]]
 
     return asks, ["why"]
+
+
+def talk(world: World) -> tuple[Any, list[Any]]:
+    """Two turns of a conversation that is kept in a file beside the run's store."""
+    made = durable(agent(world))
+
+    @holdfast.workflow
+    async def talks(question: str) -> Any:
+        sessions = SqliteSessionService(str(Path(world.folder) / "sessions.db"))
+        runner = Runner(
+            app_name="app", agent=made, session_service=sessions, auto_create_session=True
+        )
+        said = []
+        for turn in (question, "and"):
+            message = types.UserContent(turn)
+            events = runner.run_async(user_id="ada", session_id="s", new_message=message)
+            said += texts([event async for event in events][-1:])
+
+        @holdfast.step
+        async def look() -> list[Any]:
+            session = await sessions.get_session(app_name="app", user_id="ada", session_id="s")
+            assert session is not None
+            return [len(session.events), session.state]
+
+        return [said, await look()]
+
+    return talks, ["why"]
+
+
+def graph(world: World) -> tuple[Any, list[Any]]:
+    """A function, two beside one another, an agent and a person."""
+
+    async def prepare(node_input: str, ctx: Context) -> str:
+        await asyncio.to_thread(world.effect, "prepare")
+        ctx.state["prepared"] = True
+        return "topic"
+
+    def left(node_input: str) -> str:
+        world.effect(f"left {node_input}")
+        return f"left of {node_input}"
+
+    def right(node_input: str) -> str:
+        world.effect(f"right {node_input}")
+        return f"right of {node_input}"
+
+    async def joined(node_input: dict[str, str], ctx: Context) -> str:
+        assert ctx.state["prepared"]
+        return " and ".join(node_input[side] for side in sorted(node_input))
+
+    async def ask(node_input: Any) -> AsyncIterator[RequestInput]:
+        yield RequestInput(interrupt_id="publish", message="publish?", response_schema=None)
+
+    async def publish(node_input: Any) -> str:
+        await asyncio.to_thread(world.effect, "publish")
+        return f"published: {node_input}"
+
+    both = JoinNode(name="both")
+    writer = agent(world, "writer", instruction="You are writer.")
+    edges: list[Any] = [
+        ("START", prepare, (left, right), both, joined, writer, ask, publish),
+    ]
+    return durable(Workflow(name="graph", edges=edges)), ["why"]

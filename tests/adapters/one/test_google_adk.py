@@ -126,3 +126,22 @@ def test_parallel_agents_go_on_where_they_were_killed(zygote: Zygote, every: int
             again = Counter(world.asked()) - needed
             assert sum(again.values()) <= 1, k
             assert set(world.asked()) == set(needed), k
+
+
+def turns(asked: Asked) -> Any:
+    return [*SCRIPT[:2], "One.", "Two."][asked.turn]
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_a_session_in_a_file_holds_each_event_once(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "talk", turns, every=every)
+    assert outcome["result"] == [["One.", "Two."], [8, {"found": ["one", "two"]}]]
+
+
+PUBLISHED = {"adk_request_input:publish": {"result": "yes"}}
+
+
+@pytest.mark.parametrize("every", EVERY)
+def test_a_workflow_goes_on_at_its_node_and_in_it_at_the_call(zygote: Zygote, every: int) -> None:
+    outcome = check_every_kill(zygote, "graph", chores, every=every, answers=PUBLISHED)
+    assert outcome["result"] == "published: yes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from google.adk.models import BaseLlm
@@ -32,6 +32,7 @@ class Options:
 class Active:
     options: Options
     place: Place
+    listings: dict[tuple[int, str], list[Any]] = field(default_factory=dict)  # of MCP servers
 
 
 OPTIONS = "__holdfast_options__"
@@ -41,9 +42,9 @@ _active: contextvars.ContextVar[Active | None] = contextvars.ContextVar(
 )
 
 
-def enter(options: Options, place: Place) -> None:
-    """For the rest of this task: what ADK calls in it is durable."""
-    _active.set(Active(options, place))
+def enter(now: Active, place: Place | None = None) -> None:
+    """For the rest of this task: what ADK calls in it is durable, and belongs to the place."""
+    _active.set(now if place is None else replace(now, place=place))
 
 
 def active() -> Active | None:

@@ -18,7 +18,7 @@ from google.adk.runners import Runner
 
 import holdfast
 from holdfast.adapters._shared import Place
-from holdfast.adapters.google_adk import hooks
+from holdfast.adapters.google_adk import hooks, mcp
 from holdfast.adapters.google_adk.ids import Ids, Times
 from holdfast.adapters.google_adk.options import Active, Options, enter, options_of
 from holdfast.adapters.google_adk.sessions import DurableSessions
@@ -83,12 +83,14 @@ class _Call:
     def __init__(
         self, runner: Runner, options: Options, run: Callable[..., Any], given: dict[str, Any]
     ) -> None:
+        mcp.install()
         self._options, self._run, self._given = options, run, given
         self._place = Place()
+        self._now = Active(options, self._place)
         self._times = Times(self._place)
         self._runner = copy.copy(runner)
         self._runner.session_service = DurableSessions(
-            runner.session_service, Active(options, self._place), self._times
+            runner.session_service, self._now, self._times
         )
         self._events: asyncio.Queue[tuple[Event, asyncio.Event] | None] = asyncio.Queue()
 
@@ -109,27 +111,46 @@ class _Call:
 
     async def _work(self, seed: uuid.UUID) -> None:
         try:
-            enter(self._options, self._place)
+            enter(self._now)
             hooks.set_id_provider(Ids(seed, self._place))
             hooks.set_time_provider(self._times)
-            message = await self._turn(self._given)
-            while message is not None and self._options.approvals:
+            pending = await self._turn(self._given)
+            while self._options.approvals:
+                added, message = await pending.answers()
+                if added is not None:
+                    await self._add(added)
+                if message is None:
+                    break
                 given = {name: self._given.get(name) for name in _KEPT_ON_RESUME}
                 # Who reads the events is told, too: an agent as a tool takes the call for pending.
                 given |= {"new_message": message, "yield_user_message": True}
-                message = await self._turn(given)
+                pending = await self._turn(given)
         finally:
             self._events.put_nowait(None)
 
-    async def _turn(self, given: dict[str, Any]) -> Any:
-        """One invocation, or the rest of one; gives the answers that the next goes on with."""
+    async def _turn(self, given: dict[str, Any]) -> Pending:
+        """One invocation, or the rest of one."""
         pending = Pending()
         async with contextlib.aclosing(self._run(self._runner, **given)) as events:
             async for event in events:
                 pending.note(event)
                 if event.partial:
                     event.timestamp = self._times.last
-                taken = asyncio.Event()
-                self._events.put_nowait((event, taken))
-                await taken.wait()
-        return await pending.answers() if self._options.approvals else None
+                await self._hand_on(event)
+        return pending
+
+    async def _hand_on(self, event: Event) -> None:
+        taken = asyncio.Event()
+        self._events.put_nowait((event, taken))
+        await taken.wait()
+
+    async def _add(self, event: Event) -> None:
+        """To the session, without a word to the agent."""
+        service = self._runner.session_service
+        session = await service.get_session(
+            app_name=self._runner.app_name,
+            user_id=self._given["user_id"],
+            session_id=self._given["session_id"],
+        )
+        assert session is not None, "its events were just added to it"
+        await self._hand_on(await service.append_event(session, event))

@@ -96,7 +96,7 @@ async def step_of(
 
 
 async def _nested(now: Active, work: Callable[[], Awaitable[Any]]) -> Any:
-    enter(now.options, Place())
+    enter(now, Place())
     return await work()
 
 

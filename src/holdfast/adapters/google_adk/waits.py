@@ -28,6 +28,7 @@ class Pending:
 
     def __init__(self) -> None:
         self._calls: dict[str, types.FunctionCall] = {}
+        self._invocation = ""
 
     def note(self, event: Event) -> None:
         if event.partial:
@@ -35,24 +36,36 @@ class Pending:
         for call in event.get_function_calls():
             if call.id and call.id in (event.long_running_tool_ids or ()):
                 self._calls[call.id] = call
+                self._invocation = event.invocation_id
         for response in event.get_function_responses():
             told = response.response or {}
             if response.id in self._calls and told.get("status") != "pending":
                 del self._calls[response.id]
 
-    async def answers(self) -> types.Content | None:
-        """The message to go on with; None: nobody was asked."""
+    async def answers(self) -> tuple[Event | None, types.Content | None]:
+        """What to add to the session, and the message to go on with; none if nobody was asked.
+
+        ADK overlooks what stands in one message with a confirmation."""
         # All are asked for before the first is awaited, so that they can be answered in any order.
         asked = [(call, _ask(call)) for call in self._calls.values()]
-        if not asked:
-            return None
-        parts = []
+        confirmed: list[types.Part] = []
+        others: list[types.Part] = []
         for call, promise in asked:
-            response = types.FunctionResponse(
-                id=call.id, name=call.name, response=_response(await promise)
-            )
-            parts.append(types.Part(function_response=response))
-        return types.Content(role="user", parts=parts)
+            answer = _response(await promise)
+            response = types.FunctionResponse(id=call.id, name=call.name, response=answer)
+            part = types.Part(function_response=response)
+            (confirmed if call.name == _CONFIRMATION else others).append(part)
+        if not asked:
+            return None, None
+        if not confirmed or not others:
+            return None, types.Content(role="user", parts=confirmed + others)
+        event = Event(
+            id=Event.new_id(),
+            invocation_id=self._invocation,
+            author="user",
+            content=types.Content(role="user", parts=others),
+        )
+        return event, types.Content(role="user", parts=confirmed)
 
 
 def _ask(call: types.FunctionCall) -> Any:

@@ -1,0 +1,76 @@
+"""What tests of agents of Google ADK share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from google.adk.agents.run_config import RunConfig, StreamingMode
+from google.adk.events import Event
+from google.adk.models import Gemini
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
+from google.genai import types
+
+import holdfast
+from holdfast.testing.model_server import ModelServer, Reply
+
+SOON = holdfast.Retry(attempts=3, backoff=timedelta(milliseconds=1))
+ONCE = holdfast.Retry(attempts=1)
+
+Connect = Callable[..., Gemini]
+
+
+@asynccontextmanager
+async def clients() -> AsyncIterator[Connect]:
+    """Makes models whose clients are closed at the end."""
+    made: list[Gemini] = []
+
+    def connect(model: ModelServer, **options: Any) -> Gemini:
+        known = {"api_key": "any"}
+        made.append(Gemini(model="gemini-m", base_url=model.url, client_kwargs=known, **options))
+        return made[-1]
+
+    yield connect
+    for model in made:
+        await model.api_client.aio.aclose()
+        model.api_client.close()
+
+
+def calls(*tools: Any) -> list[Any]:
+    return [Reply(tool_calls=tools), "Done."]
+
+
+async def result_of(workflow: Any, *args: Any) -> Any:
+    async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
+        run = await app.start(workflow, *args)
+        return await asyncio.wait_for(run.result(), 30)
+
+
+async def cause_of(workflow: Any, *args: Any) -> BaseException:
+    with pytest.raises(holdfast.RunFailed) as failed:
+        await result_of(workflow, *args)
+    assert failed.value.__cause__ is not None
+    return failed.value.__cause__
+
+
+def runner_of(agent: Any) -> Runner:
+    sessions = InMemorySessionService()
+    return Runner(app_name="app", agent=agent, session_service=sessions, auto_create_session=True)
+
+
+def asking(text: str = "hello", **options: Any) -> dict[str, Any]:
+    message = types.UserContent(text)
+    return {"user_id": "ada", "session_id": "s", "new_message": message, **options}
+
+
+SSE = RunConfig(streaming_mode=StreamingMode.SSE)
+
+
+def texts(events: list[Event]) -> list[str]:
+    parts = [part for event in events if event.content for part in event.content.parts or []]
+    return [part.text for part in parts if part.text]
