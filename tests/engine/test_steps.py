@@ -341,3 +341,29 @@ async def test_a_recorded_error_is_raised_again_on_replay() -> None:
 
     report = await crash_everywhere(catches)
     assert report.result == "caught no good 2"
+
+
+@holdfast.step
+async def one_moment(what: str) -> str:
+    await asyncio.sleep(0)
+    return what
+
+
+@holdfast.workflow
+async def names_calls_elsewhere() -> list[str]:
+    here = contextvars.copy_context()
+
+    async def aside() -> list[str]:
+        return [await here.run(one_moment, "named outside"), await one_moment("named inside")]
+
+    return await asyncio.create_task(aside())
+
+
+async def test_a_call_that_is_named_in_another_scope_does_not_move_its_caller_there() -> None:
+    async with Environment([names_calls_elsewhere]) as env:
+        run = await env.start(names_calls_elsewhere)
+        await run.result()
+        keys = [e.key for e in await run.history() if e.kind is Kind.STEP]
+    assert keys[0] == "/one_moment#0"
+    assert "aside@0" in keys[1]
+    await crash_everywhere(names_calls_elsewhere)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
+
+import pytest
 
 import holdfast
 from holdfast import Status, WorkerOptions
@@ -220,3 +224,42 @@ async def test_what_comes_for_a_step_that_waits_reaches_it_in_a_run_that_leaves_
         await env.settle()
         await run.resolve("ok", "answer")
         assert await env.result(run) == ["child", "message", "answer"]
+
+
+# Waiting in threads of a step's own
+
+
+def answer_to(name: str) -> str:
+    return holdfast.promise(name, str).result()
+
+
+@holdfast.step
+def asks_twice_at_once() -> str:
+    with ThreadPoolExecutor(2) as pool:
+        answers = [
+            pool.submit(contextvars.copy_context().run, answer_to, name) for name in ("one", "two")
+        ]
+        return " ".join(answer.result() for answer in answers)
+
+
+@holdfast.workflow
+def asks_in_a_body_that_is_a_thread() -> str:
+    return asks_twice_at_once()
+
+
+@holdfast.workflow
+async def asks_in_a_thread() -> str:
+    return await asyncio.to_thread(asks_twice_at_once)
+
+
+@pytest.mark.parametrize("workflow", [asks_in_a_body_that_is_a_thread, asks_in_a_thread])
+async def test_a_sync_step_that_waits_in_threads_of_its_own_leaves_memory(
+    workflow: holdfast.Workflow[[], str],
+) -> None:
+    async with Environment([workflow]) as env:
+        run = await env.start(workflow)
+        for name in ("one", "two"):
+            await env.settle()
+            assert await run.status() is Status.WAITING
+            await run.resolve(name, name, early=True)
+        assert await env.result(run) == "one two"

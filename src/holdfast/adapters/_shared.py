@@ -93,27 +93,38 @@ def as_step(
 
 
 def as_thread_step(
-    name: str, work: Callable[[], T], *, shown: Any = None, retry: holdfast.Retry | None = None
+    name: str,
+    work: Callable[[], T],
+    *,
+    shown: Any = None,
+    retry: holdfast.Retry | None = None,
+    returns: Any = Any,
 ) -> T:
     """The same for code in a thread."""
+    return _thread_step(name, work, retry, returns)(shown)
 
+
+def _thread_step(
+    name: str, work: Callable[[], T], retry: holdfast.Retry | None, returns: Any
+) -> Callable[[Any], T]:
     def call(shown: Any) -> Any:
         return work()
 
-    result: T = holdfast.step(name=name, retry=retry)(call)(shown)
-    return result
+    call.__annotations__["return"] = returns
+    return holdfast.step(name=name, retry=retry)(call)
 
 
 def in_own_thread(
-    name: str, work: Callable[[], T], *, shown: Any = None, retry: holdfast.Retry | None = None
+    name: str,
+    work: Callable[[], T],
+    *,
+    shown: Any = None,
+    retry: holdfast.Retry | None = None,
+    returns: Any = Any,
 ) -> asyncio.Future[T]:
     """Sync work as a step of async code, in a thread made for it: it may take its time, and the
     event loop's own threads are few."""
-
-    def call(shown: Any) -> Any:
-        return work()
-
-    step = holdfast.step(name=name, retry=retry)(call)
+    step = _thread_step(name, work, retry, returns)
     threads = ThreadPoolExecutor(1, thread_name_prefix="holdfast-adapter")
     entering = functools.partial(contextvars.copy_context().run, step, shown)
     working: asyncio.Future[T] = asyncio.get_running_loop().run_in_executor(threads, entering)
@@ -334,7 +345,8 @@ def is_overflow(error: BaseException) -> bool:
 
 def make_startable(agent: A, workflow: holdfast.Workflow[Any, Any]) -> A:
     """Lets `app.start(agent, ...)` run the agent as a run of its own."""
-    object.__setattr__(agent, AGENT_WORKFLOW, workflow)
+    put = type.__setattr__ if isinstance(agent, type) else object.__setattr__
+    put(agent, AGENT_WORKFLOW, workflow)
     return agent
 
 

@@ -171,7 +171,12 @@ class Attempt:
             if in_thread is None:
                 return context.run(fn, *args, **kwargs)
             work = functools.partial(contained, functools.partial(_called, fn, args, kwargs))
-            return await self._in_thread(in_thread(lambda: context.run(work)), body.frame)
+            thread = in_thread(lambda: context.run(work))
+            run.thread_bodies[thread] = body.frame
+            try:
+                return await self._in_thread(thread, body.frame)
+            finally:
+                del run.thread_bodies[thread]
         finally:
             run.executing -= 1
             body.frame.close()

@@ -29,6 +29,9 @@ def in_frame(
         return stop.value  # it never awaited anything: nobody could have told the difference
     task = asyncio.current_task()
     assert task is not None
+    caller = (
+        current.get()
+    )  # not always `outer`: a call may be named in one scope, awaited in another
     outer.frame.bodies[task] = task.cancelling()
     current.set(inner)
     if hooks.active is not None:
@@ -55,6 +58,6 @@ def in_frame(
         # Only in our own task's context: a forgotten coroutine is closed by whoever collects
         # garbage.
         if current.get() is inner:
-            current.set(outer)
+            current.set(caller)
             if hooks.active is not None:
                 hooks.active.move_to(outer.frame)

@@ -60,6 +60,7 @@ class Execution:
         self.ready_inside = 0  # handles of theirs that the loop has scheduled or is running
         self.threads = 0  # executor work that has neither returned nor blocked in a durable call
         self.transparent: set[Any] = set()  # futures that stand for what others of the run wait for
+        self.thread_bodies: dict[Any, Frame] = {}  # of sync steps, by the future of their thread
         self.promises: dict[str, str] = {}  # name: key
         self.new_promises: list[PromiseRow] = []
         self.session = SessionView(self, row.session) if row.session is not None else None

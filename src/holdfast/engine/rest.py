@@ -62,7 +62,10 @@ def is_quiet(run: Execution) -> bool:
         return False
     if run.inbox.due:
         return False  # to suspend would be refused again
-    return not (run.root.ready or run.root.arrived or run.threads) and run.journal.durable
+    # Threads that the engine knows nothing of count only while they are blocked in a durable call:
+    # below nothing is nothing.
+    busy = run.root.ready or run.root.arrived or run.threads > 0
+    return not busy and run.journal.durable
 
 
 def _stay(run: Execution, surely_waiting: bool) -> float:
@@ -145,6 +148,9 @@ def only_waits(run: Execution) -> bool:
         covers = getattr(wait.future, "covers", None)
         if covers is not None:
             durable.add(covers)
+    # A thread in which a step's body asks for something durable waits for that. What else the body
+    # does meanwhile, in threads of its own, begins anew with it.
+    durable |= {thread for thread, frame in run.thread_bodies.items() if frame.blocked}
     return all(_is_clear(task, durable, run.tasks) for task in run.tasks if not task.done())
 
 

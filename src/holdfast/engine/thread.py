@@ -52,7 +52,7 @@ def portal(where: Scope, call: Callable[[InThread], Coroutine[Any, Any, Any]]) -
     box: queue.SimpleQueue[_Job | asyncio.Task[Any] | None] = queue.SimpleQueue()
     context = contextvars.copy_context()
     context.run(current.set, where)
-    run.loop.call_soon_threadsafe(_enter, run, call, box, context, context=contextvars.Context())
+    run.loop.call_soon_threadsafe(_enter, where, call, box, context, context=contextvars.Context())
     while True:
         item = box.get()
         if isinstance(item, _Job):
@@ -67,11 +67,12 @@ def portal(where: Scope, call: Callable[[InThread], Coroutine[Any, Any, Any]]) -
 
 
 def _enter(
-    run: Execution,
+    where: Scope,
     call: Callable[[InThread], Coroutine[Any, Any, Any]],
     box: queue.SimpleQueue[_Job | asyncio.Task[Any] | None],
     context: contextvars.Context,
 ) -> None:
+    run = where.frame.run
     if run.closed:
         box.put(None)
         return
@@ -88,10 +89,12 @@ def _enter(
             return await call(in_thread)
         finally:
             run.threads += 1
+            where.frame.blocked -= 1
             if run.portal_task is asyncio.current_task(run.loop):
                 run.portal_task = None
 
     run.threads -= 1
+    where.frame.blocked += 1
     task: asyncio.Task[Any] = context.run(lambda: asyncio.Task(bracketed(), loop=run.loop))
     run.add_task(task)
     if run.sync_body:

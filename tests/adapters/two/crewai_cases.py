@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+import threading
+from pathlib import Path
 from typing import Any
 
 import httpx._transports.default
-from crewai import LLM, Agent, Crew, Task
+from crewai import LLM, Agent, Crew, Process, Task
+from crewai.flow.flow import Flow, and_, listen, or_, router, start
+from crewai.flow.human_feedback import human_feedback
+from crewai.flow.persistence import SQLiteFlowPersistence, persist
 from crewai.tools import tool
 from openai import OpenAI
+from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters.crewai import durable
@@ -70,6 +77,24 @@ def in_workflow(world: World) -> tuple[Any, list[Any]]:
     return answer, ["why"]
 
 
+def warm(world: World) -> tuple[Any, list[Any]]:
+    """The second process has made another run, in which everything was found out that crews and
+    clients find out once."""
+    crew, been_here = _crew(world), Path(world.folder, "been here")
+    if been_here.exists():
+
+        async def another() -> None:
+            async with holdfast.Holdfast(":memory:", workflows=[crew]) as app:
+                run = await app.start(crew, {"question": "before"})  # type: ignore[arg-type]
+                await run.result()
+
+        thread = threading.Thread(target=lambda: asyncio.run(another()))
+        thread.start()
+        thread.join()
+    been_here.touch()
+    return crew, [{"question": "why"}]
+
+
 def streamed(world: World) -> tuple[Any, list[Any]]:
     crew = _crew(world, stream=True)
 
@@ -80,3 +105,183 @@ def streamed(world: World) -> tuple[Any, list[Any]]:
         return ["".join(piece.content for piece in read), streaming.result.raw]
 
     return answer, ["why"]
+
+
+class Report(BaseModel):
+    topic: str = ""
+    found: list[str] = []
+    notes: dict[str, int] = {}
+
+
+def flow(world: World) -> tuple[Any, list[Any]]:
+    crew = _crew(world)
+
+    @durable
+    class Research(Flow[Report]):
+        _skip_auto_memory = True  # its store takes longer to load than the run
+
+        @start()
+        def begin(self) -> str:
+            world.effect("begin")
+            self.state.notes["begin"] = 1
+            return self.state.topic
+
+        @listen(begin)
+        def consult(self, topic: str) -> Any:
+            output: Any = crew.kickoff({"question": topic})
+            self.state.found.append(output.raw)
+            return output
+
+        @listen(begin)
+        async def look(self, topic: str) -> str:
+            world.effect(f"look {topic}")
+            return f"looked at {topic}"
+
+        @router(and_(consult, look))
+        def judge(self) -> str:
+            world.effect("judge")
+            return "good" if len(self.state.found) == 1 else "bad"
+
+        @listen("good")
+        def publish(self) -> list[Any]:
+            world.effect("publish")
+            return [self.state.found, self.state.notes, str(self.state.id)[:2] != ""]
+
+        @listen("bad")
+        def burn(self) -> str:
+            return "burnt"
+
+    return Research, [{"topic": "why"}]
+
+
+class Answer(BaseModel):
+    text: str
+    score: int
+
+
+def team(world: World) -> tuple[Any, list[Any]]:
+    """A manager asks a helper, who uses a tool; a reviewer may be asked again by a person."""
+    helper = agent_of(world, search_of(world), role="Searcher")
+    writer = agent_of(world, role="Writer")
+    first = Task(name="search", description="Find {question}", expected_output="what is known")
+    last = Task(
+        name="write",
+        description="Write about {question}",
+        expected_output="a text",
+        output_pydantic=Answer,
+        agent=writer,
+    )
+    made = Crew(
+        name="team",
+        agents=[helper, writer],
+        tasks=[first, last],
+        process=Process.hierarchical,
+        manager_llm=llm(world, "manager"),
+    )
+    crew = durable(made)
+
+    @holdfast.workflow
+    async def work(question: str) -> Any:
+        output: Any = await crew.akickoff({"question": question})
+        again: Any = last.output
+        return [output.pydantic.score, again.pydantic.text, output.token_usage.successful_requests]
+
+    return work, ["why"]
+
+
+def side_by_side(world: World) -> tuple[Any, list[Any]]:
+    """Two tasks at once, and one that reads what came of them."""
+    one, two, three = (agent_of(world, search_of(world), role=f"r{n}") for n in range(3))
+    aside: dict[str, Any] = {"expected_output": "words", "async_execution": True}
+    left = Task(name="left", description="Look left", agent=one, **aside)
+    right = Task(name="right", description="Look right", agent=two, **aside)
+    both = Task(
+        name="both", description="Sum up", expected_output="all", agent=three, context=[left, right]
+    )
+    crew = durable(Crew(name="pair", agents=[one, two, three], tasks=[left, right, both]))
+
+    @holdfast.workflow
+    async def look() -> Any:
+        output: Any = await crew.kickoff_async()
+        return [one.raw for one in output.tasks_output]
+
+    return look, []
+
+
+def reviewed(world: World) -> tuple[Any, list[Any]]:
+    agent = agent_of(world, search_of(world))
+    task = Task(
+        name="draft", description="Draft", expected_output="a text", agent=agent, human_input=True
+    )
+    return durable(Crew(name="reviewed", agents=[agent], tasks=[task])), []
+
+
+def each(world: World) -> tuple[Any, list[Any]]:
+    crew = _crew(world)
+
+    @holdfast.workflow
+    async def answer() -> Any:
+        questions = [{"question": "one"}, {"question": "two"}]
+        outputs: Any = await crew.kickoff_for_each_async(questions)
+        return [[one.raw for one in outputs], crew.usage_metrics.successful_requests]  # type: ignore
+
+    return answer, []
+
+
+def asking(world: World) -> tuple[Any, list[Any]]:
+    """A flow that asks people, and goes round until they are content."""
+
+    @durable
+    @persist(SQLiteFlowPersistence(f"{world.folder}/states.db"))
+    class Letter(Flow):  # type: ignore[type-arg]
+        _skip_auto_memory = True
+
+        @start("again")
+        def write(self) -> str:
+            self.state["round"] = self.state.get("round", 0) + 1
+            to = self.ask("To whom?") if self.state["round"] == 1 else self.state["to"]
+            self.state["to"] = to
+            world.effect(f"write {self.state['round']}")
+            return f"Dear {to} {self.state['round']}"
+
+        @human_feedback(message="Good?", emit=["fine", "again"], llm=llm(world))
+        @listen(write)
+        def review(self, text: str) -> str:
+            world.effect(f"review {self.state['round']}")
+            return text
+
+        @listen("fine")
+        def send(self, given: Any) -> Any:
+            world.effect("send")
+            return [given.output, given.feedback, self.state["round"]]
+
+    return Letter, []
+
+
+def racing(world: World) -> tuple[Any, list[Any]]:
+    @durable
+    class Race(Flow):  # type: ignore[type-arg]
+        _skip_auto_memory = True
+
+        @start()
+        async def fast(self) -> str:
+            world.effect("fast")
+            return "fast"
+
+        @start()
+        def slow(self) -> str:
+            world.effect("slow")
+            self.state["slow"] = llm(world).call("slow?")
+            return "slow"
+
+        @listen(or_(fast, slow))
+        def either(self, first: str) -> str:
+            world.effect("either")
+            self.state["first"] = first
+            return first
+
+        @listen(and_(slow, either))
+        def both(self) -> Any:
+            return [self.state["slow"], sorted(self.state)]
+
+    return Race, []

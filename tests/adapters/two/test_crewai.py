@@ -1,35 +1,48 @@
-"""Crews that are killed after each of their commits."""
+"""Crews and flows that are killed after their commits: a fresh process goes on."""
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
-from holdfast.testing.model_server import Reply
-from tests.adapters.harness import Zygote, check_every_kill
-
-SCRIPT = [
-    Reply(tool_calls=[("search", {"q": "one"})]),
-    Reply(text="Let me see.", tool_calls=[("search", {"q": "two"}), ("search", {"q": "three"})]),
-    Reply(text="All is well.\nReally.", chunk=4),
-]
+from tests.adapters.harness import World, Zygote, check_every_kill
+from tests.adapters.two.scripts import ALL, ANSWER
 
 CASES = "crewai_cases"
-
-
-ANSWER = "All is well.\nReally."
-READ = '{"q": "one"}Let me see.{"q": "two"}{"q": "three"}' + ANSWER
-
-
 EVERY = pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.full)])
+READ = '{"q": "one"}Let me see.{"q": "two"}{"q": "three"}' + ANSWER
+RESULTS = {
+    "own_run": ANSWER,
+    "in_workflow": [ANSWER, 3],
+    "streamed": [READ, ANSWER],
+    "each": [[ANSWER, ANSWER], 6],
+    "team": [3, "Because.", 5],
+    "side_by_side": ["left", "right", "both"],
+    "reviewed": "Short.",
+    "flow": [[ANSWER], {"begin": 1}, True],
+    "asking": ["Dear Bob 2", "fine", 2],
+    "racing": ["so slow", ["first", "id", "slow"]],
+}
+AT_ONCE = ("each", "side_by_side", "racing")
+
+
+def test_a_process_that_has_made_other_runs_goes_on_as_well(zygote: Zygote) -> None:
+    script, _ = ALL["own_run"]
+    for k in (2, 5, 8):
+        with World(zygote, "warm", script) as world:
+            assert world.run(die_after=k) is None
+            finished = world.run()
+            assert finished is not None
+            assert finished["result"] == ANSWER
+            asked = Counter(one for one in world.asked() if "before" not in one)
+            assert set(asked.values()) == {1}
 
 
 @EVERY
-@pytest.mark.parametrize(
-    ("case", "result"),
-    [("own_run", ANSWER), ("in_workflow", [ANSWER, 3]), ("streamed", [READ, ANSWER])],
-)
-def test_a_crew_goes_on_where_it_was_killed(
-    zygote: Zygote, case: str, result: object, every: int
-) -> None:
-    outcome = check_every_kill(zygote, case, SCRIPT, every=every)
-    assert outcome["result"] == result
+@pytest.mark.parametrize("case", RESULTS)
+def test_it_goes_on_where_it_was_killed(zygote: Zygote, case: str, every: int) -> None:
+    script, answers = ALL[case]
+    at_once = case in AT_ONCE
+    outcome = check_every_kill(zygote, case, script, every=every, answers=answers, at_once=at_once)
+    assert outcome["result"] == RESULTS[case]

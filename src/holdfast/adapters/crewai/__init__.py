@@ -1,26 +1,31 @@
-"""CrewAI's crews.
+"""CrewAI's crews and flows.
 
     crew = durable(Crew(name="research", agents=[...], tasks=[...]))
 
-Inside of runs each kickoff is a step, and inside it each call of a model and of a tool; tasks with
-`human_input=True` wait durably. Outside of runs it is the crew that it was. See docs/adapters.md.
+    @durable
+    class Report(Flow[State]): ...
+
+Inside of runs each kickoff is a step; inside it each call of a model and of a tool, and each method
+of a flow. Tasks with `human_input=True` and methods with `@human_feedback` wait durably. Outside of
+runs they are what they were. See docs/adapters.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from crewai import Crew
+from crewai.flow.flow import Flow
 from crewai.llms.base_llm import BaseLLM
 from crewai.utilities.llm_utils import create_llm
 
 import holdfast
 from holdfast.adapters._shared import Policy, make_startable, require_hooks, require_name
-from holdfast.adapters.crewai import crews, llm, parts, values
+from holdfast.adapters.crewai import crews, flows, llm, parts, values
 from holdfast.adapters.crewai import tools as tools_
-from holdfast.adapters.crewai.active import OnOverflow, Settings
+from holdfast.adapters.crewai.active import SETTINGS, OnOverflow, Settings
 
 C = TypeVar("C")
 
@@ -38,33 +43,83 @@ def durable(
     on_overflow: OnOverflow | None = None,
     explain: bool = False,
 ) -> C:
-    """A crew that goes on where it was, whatever dies."""
-    if not isinstance(crew, Crew):
-        raise TypeError(f"durable() takes a Crew, not {crew!r}")
-    require_hooks("crewai", _TESTED, llm.HOOKS | tools_.HOOKS | parts.HOOKS | crews.HOOKS)
+    """A crew, a flow or a class of flows that goes on where it was, whatever dies.
+
+    name: of its runs, if not its own. retry: for calls of models, and for methods of flows; tools:
+    for calls of tools, of all or by name; the engine's policy by default. models: whom to ask when
+    an agent's own model cannot be reached any more, in this order: LLM(...), or names. on_overflow:
+    makes shorter messages of those that a model could not read. explain: prints what will be
+    journaled.
+    """
+    _check_hooks()
     settings = Settings(Policy(retry=retry, tools=tools), _models(models), on_overflow)
     for module in (llm, tools_, parts):
         module.install()
-    made: Any = crews.durable_crew(crew, settings)
-    own_name = name or (crew.name if crew.name != _UNNAMED else None)
+    values.register()
+    given: Any = crew
+    made: Any
+    if isinstance(given, Crew):
+        made = crews.durable_crew(given, settings)
+        own_name = name or (given.name if given.name != _UNNAMED else None)
+    elif isinstance(given, Flow) or (isinstance(given, type) and issubclass(given, Flow)):
+        made = flows.durable_flow(given, settings)
+        kind = given if isinstance(given, type) else type(given)
+        own_name = name or (None if kind is given else given.name) or kind.__name__
+    else:
+        raise TypeError(f"durable() takes a Crew, a Flow or a class of flows, not {given!r}")
     if own_name is not None:
-        make_startable(made, _workflow(made, require_name(crew, own_name), settings))
-    return made
+        make_startable(made, _workflow(made, require_name(given, own_name), settings))
+    if explain:
+        _explain(made, own_name)
+    return made  # type: ignore[no-any-return]
 
 
 def _models(given: Sequence[Any]) -> list[BaseLLM]:
-    made = [create_llm(one) for one in given]
-    for one in made:
-        if not isinstance(one, BaseLLM):
-            raise TypeError(f"models=: such as LLM(model=...), or names of models, not {one!r}")
-    return [one for one in made if one is not None]
+    made = [one if isinstance(one, BaseLLM | str) else None for one in given]
+    if None in made:
+        raise TypeError(f"models=: such as LLM(model=...), or names of models, not {given!r}")
+    return [llm for one in made if (llm := create_llm(one)) is not None]
 
 
-def _workflow(crew: Any, name: str, settings: Settings) -> holdfast.Workflow[Any, Any]:
-    async def run(inputs: Any = None, **options: Any) -> Any:
-        kickoff = crews.Kickoff(crew, inputs, **options)
-        kickoff.settings = replace(settings, is_own_run=True)
+def _workflow(made: Any, name: str, settings: Settings) -> holdfast.Workflow[Any, Any]:
+    alone = replace(settings, is_own_run=True)
+
+    async def run_crew(inputs: Any = None, **options: Any) -> Any:
+        kickoff = crews.Kickoff(made, inputs, **options)
+        kickoff.settings = alone
         return values.result_of(await kickoff.awaited())
 
-    run.__annotations__["return"] = values.class_of(crew.tasks[-1]) or Any
+    async def run_flow(inputs: Any = None, **options: Any) -> Any:
+        flow = flows.another(made)
+        object.__setattr__(flow, SETTINGS, alone)
+        return values.result_of(await flow.kickoff_async(inputs, **options))
+
+    run: Callable[..., Any] = run_crew if isinstance(made, Crew) else run_flow
+    if isinstance(made, Crew):
+        run.__annotations__["return"] = values.class_of(made.tasks[-1]) or Any
+    else:
+        run.__annotations__["return"] = flows.classes_in(made)
     return holdfast.workflow(name=name)(run)
+
+
+def _check_hooks() -> None:
+    modules = (llm, tools_, parts, crews, flows)
+    require_hooks("crewai", _TESTED, {k: v for m in modules for k, v in m.HOOKS.items()})
+
+
+def _explain(made: Any, name: str | None) -> None:
+    is_crew = isinstance(made, Crew)
+    print(f"{name or 'this crew'}: inside of runs these are steps:")
+    print(f"  each kickoff, as {name or made.name}")
+    if is_crew:
+        names = {tool.name for agent in made.agents for tool in agent.tools or ()}
+        print("  calls of models, as <task>.llm")
+        print(f"  calls of tools, as <task>.<tool>:<id of the call>: {', '.join(sorted(names))}")
+        asked = [task.name or task.description for task in made.tasks if task.human_input]
+    else:
+        methods = flows.class_of(made).flow_definition().methods
+        print(f"  methods: {', '.join(methods)}")
+        print("  calls of models, as llm, and of tools, in crews and agents of its methods")
+        asked = [method for method, one in methods.items() if one.human_feedback is not None]
+    if asked:
+        print(f"  approvals, for: {', '.join(asked)}")

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from crewai.types.usage_metrics import UsageMetrics
+
 import holdfast
 from holdfast.adapters._shared import Policy, as_thread_step
 
+SETTINGS = "__holdfast_settings__"
+ONCE = holdfast.Retry(attempts=1)  # of crews and flows: what fails inside was tried again there
 OnOverflow = Callable[[list[Any]], list[Any]]
 
 
@@ -83,3 +88,42 @@ def call(
 def on_runs_loop(coroutine: Any) -> Any:
     """A thread of a run lets the run's event loop do it, where durable calls can be awaited."""
     return holdfast.race(tool=coroutine).result()[1]
+
+
+# What models have used, for those who want to know when it is only replayed
+
+
+class Spending:
+    """Counts what is used in a flow's method. missed: is told of what the flow cannot see itself,
+    because it was not used now but in an earlier life."""
+
+    def __init__(self, missed: Callable[[UsageMetrics], None]) -> None:
+        self.total = UsageMetrics()
+        self._missed = missed
+        self._lock = threading.Lock()
+
+    def add(self, usage: UsageMetrics, *, missed: bool = False) -> None:
+        with self._lock:
+            self.total.add_usage_metrics(usage)
+        if missed:
+            self._missed(usage)
+
+
+_spending: contextvars.ContextVar[Spending | None] = contextvars.ContextVar(
+    "holdfast.crewai.spending", default=None
+)
+
+
+@contextlib.contextmanager
+def spending(spent: Spending) -> Iterator[None]:
+    token = _spending.set(spent)
+    try:
+        yield
+    finally:
+        _spending.reset(token)
+
+
+def spend(usage: UsageMetrics | None, *, missed: bool = False) -> None:
+    spent = _spending.get()
+    if spent is not None and usage is not None:
+        spent.add(usage, missed=missed)

@@ -27,14 +27,18 @@ from crewai.llms.base_llm import BaseLLM
 from crewai.types.streaming import CrewStreamingOutput, StreamChunk
 
 import holdfast
-from holdfast.adapters._shared import Relay, as_thread_step, in_own_thread
+from holdfast.adapters._shared import (
+    AGENT_WORKFLOW,
+    Relay,
+    as_thread_step,
+    in_own_thread,
+    require_name,
+)
 from holdfast.adapters.crewai import values
-from holdfast.adapters.crewai.active import Active, Settings, entered
+from holdfast.adapters.crewai.active import ONCE, SETTINGS, Active, Settings, entered, spend
 from holdfast.adapters.crewai.people import Person
 
-SETTINGS = "__holdfast_settings__"
 _STREAMS = "__holdfast_streams__"
-_ONCE = holdfast.Retry(attempts=1)  # what fails inside was tried again there
 
 
 class DurableCrew(Crew):
@@ -62,6 +66,12 @@ class DurableCrew(Crew):
             return await super().akickoff(inputs, input_files, from_checkpoint)
         return await self.kickoff_async(inputs, input_files, from_checkpoint)
 
+    def __getattr__(self, name: str) -> Any:
+        if name == AGENT_WORKFLOW:
+            require_name(self, None)  # where it would be started: it says how to name it
+        found: Any = super()
+        return found.__getattr__(name)
+
     def copy(self) -> Any:  # type: ignore[override]
         """For `kickoff_for_each`, which works on copies."""
         return durable_crew(working_copy(self, uuid.uuid4), settings_of(self))
@@ -71,6 +81,7 @@ def durable_crew(crew: Any, settings: Settings) -> Any:
     kind: Any = type(crew)
     object.__setattr__(crew, "__class__", _kind(DurableCrew, kind))
     object.__setattr__(crew, SETTINGS, settings)
+    values.know(kind for task in crew.tasks if (kind := values.class_of(task)) is not None)
     return crew
 
 
@@ -119,11 +130,16 @@ class Kickoff:
         self._crew, self._inputs, self._files = crew, inputs, input_files
         self.settings = settings_of(crew)
         self._relay: Relay[StreamChunk] | None = None
+        self._executed = False
         self._name: str = crew.name or "crew"
-        self._shown = {"inputs": values.plain(inputs)}
+        self._options: dict[str, Any] = {
+            "shown": {"inputs": values.plain(inputs)},
+            "retry": ONCE,
+            "returns": values.known(),
+        }
 
     def in_this_thread(self) -> Any:
-        kept = as_thread_step(self._name, self._work, shown=self._shown, retry=_ONCE)
+        kept = as_thread_step(self._name, self._work, **self._options)
         output = self._told(kept)
         if not self._crew.stream:
             return output
@@ -149,10 +165,11 @@ class Kickoff:
         streaming()._set_result(self._told(await calling))
 
     def _step(self) -> asyncio.Future[dict[str, Any]]:
-        return in_own_thread(self._name, self._work, shown=self._shown, retry=_ONCE)
+        return in_own_thread(self._name, self._work, **self._options)
 
     def _work(self) -> dict[str, Any]:
         """In the step."""
+        self._executed = True
         crew = working_copy(self._crew, _ids())
         set_provider(Person(self.settings))
         chunks: list[StreamChunk] = []
@@ -160,7 +177,11 @@ class Kickoff:
             output: Any = crew.kickoff(self._inputs, self._files)
             if isinstance(output, CrewStreamingOutput):
                 output = self._read(output, chunks)
-        kept = values.dump(output, crew.tasks)
+        made = [task.output for task in crew.tasks]
+        tasks = [
+            next((n for n, one in enumerate(made) if one is it), -1) for it in output.tasks_output
+        ]
+        kept = {"output": output, "tasks": tasks}
         return {**kept, "chunks": values.plain(chunks)} if chunks else kept
 
     def _read(self, streaming: CrewStreamingOutput, chunks: list[StreamChunk]) -> Any:
@@ -176,8 +197,13 @@ class Kickoff:
 
     def _told(self, kept: dict[str, Any]) -> Any:
         """The crew's output, of which its tasks are told, too."""
-        output = values.load(kept, self._crew.tasks)
+        output = kept["output"]
+        for n, made in zip(kept["tasks"], output.tasks_output, strict=True):
+            if n >= 0:
+                self._crew.tasks[n].output = made
         self._crew.usage_metrics = output.token_usage
+        if not self._executed:
+            spend(output.token_usage, missed=True)
         return output
 
 

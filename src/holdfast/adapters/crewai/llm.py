@@ -23,6 +23,7 @@ from crewai.llms import base_llm
 from crewai.llms import retry as crewai_retry
 from crewai.llms.base_llm import BaseLLM, llm_call_context
 from crewai.llms.providers.openai.completion import OpenAICompletion
+from crewai.types.usage_metrics import UsageMetrics
 from crewai.utilities.agent_utils import extract_tool_call_info
 from crewai.utilities.exceptions.context_window_exceeding_exception import (
     LLMContextLengthExceededError,
@@ -31,12 +32,13 @@ from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters._shared import is_overflow
-from holdfast.adapters.crewai.active import Active, Settings, active, call
+from holdfast.adapters.crewai.active import Active, Settings, active, call, spend
 from holdfast.adapters.crewai.values import plain
 
 STEP = "llm"
 _MARK = "__holdfast_asks__"
 _OVERFLOWS_MAX = 3
+_USAGE = "usage"
 _COMPLETED = "_emit_call_completed_event"
 _NOT_NOTED = ("self", "from_task", "from_agent", "messages", "response", "call_type")
 # Of the arguments of `call`: these go to the model, the rest is CrewAI's own.
@@ -160,6 +162,9 @@ class Question:
         name = f"{STEP}:{_digest(shown)}" if self._by_content else STEP
         done = call(self._found, name, work, shown=shown, retry=self._settings.policy.retry)
         answer = _decoded(done, self._options.get("response_model"), model)
+        for kind, note in done["notes"]:
+            if kind == _USAGE:
+                spend(UsageMetrics.from_provider_dict(note))
         if not executed:
             self._leave_behind(model, messages, answer, done["notes"])
         return answer
@@ -170,7 +175,7 @@ class Question:
         with llm_call_context():
             started = False
             for kind, note in notes:
-                if kind == "usage":
+                if kind == _USAGE:
                     model._track_token_usage_internal(note)
                     continue
                 if not started:
@@ -265,7 +270,7 @@ def _note_what_is_left_behind() -> None:
     def track(self: BaseLLM, usage_data: dict[str, Any]) -> None:
         notes = _notes.get()
         if notes is not None:
-            notes.append(["usage", plain(usage_data)])
+            notes.append([_USAGE, plain(usage_data)])
         original(self, usage_data)
 
     BaseLLM._track_token_usage_internal = track  # type: ignore[method-assign]

@@ -1,16 +1,24 @@
-"""What a crew returns, as JSON and back."""
+"""What crews and flows return, in a durable form."""
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from collections.abc import Sequence
+import typing
+from collections.abc import Iterable
 from typing import Any
 
 from crewai.crews.crew_output import CrewOutput
+from crewai.flow.human_feedback import HumanFeedbackResult
+from crewai.lite_agent_output import LiteAgentOutput
 from crewai.tasks.task_output import TaskOutput
 from crewai.types.usage_metrics import UsageMetrics
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
+
+import holdfast
+
+_known: dict[Any, None] = {}  # classes of what the durable crews and flows of this process return
 
 
 def plain(value: Any) -> Any:
@@ -18,49 +26,44 @@ def plain(value: Any) -> Any:
     return to_jsonable_python(value, fallback=lambda one: type(one).__name__)
 
 
-def dump(output: CrewOutput, tasks: Sequence[Any]) -> dict[str, Any]:
-    return {
-        "raw": output.raw,
-        "json_dict": plain(output.json_dict),
-        "pydantic": _dumped(output.pydantic),
-        "token_usage": plain(output.token_usage),
-        "tasks": [_dump_task(one, tasks) for one in output.tasks_output],
-    }
+def _fields(output: Any) -> dict[str, Any]:
+    """What CrewAI says of an output is plain data, but for the model that a user's class makes."""
+    kept = {name: plain(value) for name, value in output if name not in _MODELS}
+    return kept | {name: getattr(output, name) for name in _MODELS if hasattr(output, name)}
 
 
-def _dump_task(output: TaskOutput, tasks: Sequence[Any]) -> dict[str, Any]:
-    fields = {name: value for name, value in output if name != "pydantic"}
-    index = next((n for n, task in enumerate(tasks) if task.output is output), None)
-    return {**plain(fields), "pydantic": _dumped(output.pydantic), "task": index}
+_MODELS = ("pydantic", "tasks_output")
 
 
-def _dumped(model: BaseModel | None) -> Any:
-    return None if model is None else model.model_dump(mode="json")
+def register() -> None:
+    """So that they can be recorded wherever they turn up."""
+    for kind in (TaskOutput, CrewOutput, LiteAgentOutput):
+        holdfast.register(
+            kind, name=f"crewai.{kind.__name__}", encode=_fields, decode=_decoder(kind)
+        )
+    holdfast.register(UsageMetrics, name="crewai.UsageMetrics")
+    holdfast.register(HumanFeedbackResult, name="crewai.HumanFeedbackResult")
 
 
-def load(kept: dict[str, Any], tasks: Sequence[Any]) -> CrewOutput:
-    """The tasks are told of their outputs, too."""
-    outputs = [_load_task(one, tasks) for one in kept["tasks"]]
-    last = outputs[-1].pydantic if outputs else None
-    return CrewOutput(
-        raw=kept["raw"],
-        json_dict=kept["json_dict"],
-        pydantic=last if kept["pydantic"] is not None else None,
-        token_usage=UsageMetrics(**kept["token_usage"]),
-        tasks_output=outputs,
-    )
+def _decoder(kind: Any) -> Any:
+    def decode(kept: dict[str, Any]) -> Any:
+        models = {name: kept.pop(name) for name in _MODELS if name in kept}
+        made = kind(**kept)
+        for name, value in models.items():
+            made.__dict__[name] = value
+        return made
+
+    return decode
 
 
-def _load_task(kept: dict[str, Any], tasks: Sequence[Any]) -> TaskOutput:
-    fields = {name: value for name, value in kept.items() if name not in ("pydantic", "task")}
-    task = tasks[kept["task"]] if kept["task"] is not None else None
-    output = TaskOutput(**fields)
-    kind = class_of(task)
-    if kept["pydantic"] is not None and kind is not None:
-        output.pydantic = kind.model_validate(kept["pydantic"])
-    if task is not None:
-        task.output = output
-    return output
+def know(classes: Iterable[Any]) -> None:
+    """Records may hold these from now on."""
+    _known.update(dict.fromkeys(classes))
+
+
+def known() -> Any:
+    """An annotation that leads to all of them."""
+    return tuple.__class_getitem__(tuple(_known)) if _known else Any
 
 
 def class_of(task: Any) -> type[BaseModel] | None:
@@ -72,8 +75,21 @@ def class_of(task: Any) -> type[BaseModel] | None:
     return None
 
 
-def result_of(output: CrewOutput) -> Any:
-    """What the caller of a crew mostly wants of it."""
-    if output.pydantic is not None:
-        return output.pydantic
-    return output.json_dict if output.json_dict is not None else output.raw
+def annotations_of(function: Any) -> list[Any]:
+    try:
+        hints = typing.get_type_hints(inspect.unwrap(function))
+    except Exception:  # they cannot be resolved, and lead nowhere
+        return []
+    return [hints["return"]] if "return" in hints else []
+
+
+def result_of(output: Any) -> Any:
+    """What whoever starts a crew or a flow mostly wants of it; JSON-ready but for classes that are
+    known."""
+    if isinstance(output, CrewOutput):
+        if output.pydantic is not None:
+            return output.pydantic
+        return output.json_dict if output.json_dict is not None else output.raw
+    if isinstance(output, HumanFeedbackResult):
+        return dataclasses.asdict(output)
+    return output

@@ -1,0 +1,67 @@
+"""What the model says to the crews and flows of crewai_cases.py, and people, too."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from holdfast.testing.model_server import Asked, Reply, Script
+
+ANSWER = "All is well.\nReally."
+ALONE = [
+    Reply(tool_calls=[("search", {"q": "one"})]),
+    Reply(text="Let me see.", tool_calls=[("search", {"q": "two"}), ("search", {"q": "three"})]),
+    Reply(text=ANSWER, chunk=4),
+]
+
+
+def team(asked: Asked) -> Reply:
+    said = json.dumps(asked.body["messages"])
+    if asked.body["model"] == "manager":
+        if "Write about" in said:
+            return Reply(text='{"text": "Because.", "score": 3}')
+        ask = {"task": "Search it", "context": "none", "coworker": "Searcher"}
+        turns = [Reply(tool_calls=[("delegate_work_to_coworker", ask)]), Reply(text="It is known.")]
+        return turns[min(asked.turn, 1)]
+    return [Reply(tool_calls=[("search", {"q": "it"})]), Reply(text="found")][min(asked.turn, 1)]
+
+
+def pair(asked: Asked) -> Reply:
+    said = json.dumps(asked.body["messages"])
+    if "Sum up" in said:
+        return Reply(text="both")
+    side = "left" if "Look left" in said else "right"
+    return [Reply(tool_calls=[("search", {"q": side})]), Reply(text=side)][min(asked.turn, 1)]
+
+
+def draft(asked: Asked) -> Reply:
+    said = json.dumps(asked.body["messages"])
+    if "shorter" in said:
+        return Reply(text="Short.")
+    return [Reply(tool_calls=[("search", {"q": "it"})]), Reply(text="A long text.")][
+        min(asked.turn, 1)
+    ]
+
+
+DECLINED = {"approved": False, "comment": "shorter", "by": "ada"}
+APPROVED = {"approved": True, "comment": None, "by": "ada"}
+
+ALL: dict[str, tuple[Script, dict[str, Any]]] = {
+    "own_run": (ALONE, {}),
+    "in_workflow": (ALONE, {}),
+    "streamed": (ALONE, {}),
+    "flow": (ALONE, {}),
+    "each": (ALONE, {}),
+    "team": (team, {}),
+    "side_by_side": (pair, {}),
+    "reviewed": (draft, {"draft": DECLINED, "draft#2": APPROVED}),
+    "asking": (
+        {"not yet": '{"outcome": "again"}'},
+        {
+            "write": "Bob",
+            "review": {"approved": False, "comment": "not yet, please", "by": None},
+            "review#2": {"approved": True, "comment": "fine", "by": None},
+        },
+    ),
+    "racing": (["so slow"], {}),
+}
