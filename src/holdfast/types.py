@@ -66,6 +66,7 @@ class Kind(StrEnum):
     RESUMED = "resumed"  # note: exhausted steps get a fresh set of attempts
     STASH = "stash"  # note: an explicit snapshot
     STATE = "state"  # note: a session's state or message list changed
+    REFUSED = "refused"  # note: an answer did not fit; its mail goes, and the promise is open again
     END = "end"  # the run's result, error or successor
 
 
@@ -100,7 +101,7 @@ class Entry:
     output: bytes | None = None
     started_at: Micros | None = None
     due_at: Micros | None = None  # ATTEMPT: when the next try is due
-    mail: int | None = None  # the inbox row this delivers
+    mail: int | None = None  # the inbox row this delivers, or refuses
 
 
 @dataclass(slots=True, kw_only=True)

@@ -17,9 +17,15 @@ AGENT = (
     Observer.CODE
     + """
 import asyncio
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import date, timedelta
 
 import holdfast
+
+@dataclass
+class Order:
+    item: str
+    due: date | None = None
 
 @holdfast.step
 async def look_up(what: str) -> str:
@@ -48,6 +54,13 @@ async def ask(name: str) -> int:
 @holdfast.workflow
 async def listen(channel: str) -> list[str]:
     return [await holdfast.receive(channel=channel), await holdfast.receive(channel=channel)]
+
+@holdfast.workflow
+async def order(first: Order) -> str:
+    await look_up("orders")
+    second = await holdfast.promise("second", Order)
+    third = await holdfast.receive(Order)
+    return f"{first} {second} {third}"
 
 @holdfast.step(retry=holdfast.Retry(attempts=1))
 async def fragile() -> str:
@@ -79,7 +92,7 @@ async def held_step() -> None:
 
 app = holdfast.Holdfast(
     "sqlite:///agent.db",
-    workflows=[essay, release, ask, listen, breaks, naps, pauses],
+    workflows=[essay, release, ask, listen, order, breaks, naps, pauses],
     worker_options=holdfast.WorkerOptions(memory_wait=timedelta(0)),
 )
 memory = holdfast.Holdfast("sqlite://:memory:", workflows=[essay])

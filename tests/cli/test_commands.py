@@ -144,6 +144,41 @@ def test_an_answer_of_the_wrong_type_or_a_second_one_is_refused(shell):
     assert show(shell, "a1")["output"] == 42
 
 
+def test_typed_arguments_answers_and_messages_are_plain_json(shell):
+    assert "lacks the field 'item'" in shell.refused("start", "agent:app", "order", "{}")
+    shell("start", "agent:app", "order", '{"item": "a"}', "--id", "o1")
+    shell.work()
+    assert "agent:Order (item, due?)" in shell("show", "o1")
+    assert "'<an agent:Order (item, due?) as JSON>'" in shell("why", "o1")
+    said = shell.refused("resolve", "o1", "second", '{"item": "b", "due": "soon"}')
+    assert 'the value.due is "soon", awaited is a date such as' in said
+    shell.process("resolve", "o1", "second", '{"item": "b", "due": "2026-01-31"}')
+    shell("send", "o1", '{"item": "c"}')
+    shell.work()
+    assert show(shell, "o1")["output"] == (
+        "Order(item='a', due=None) Order(item='b', due=datetime.date(2026, 1, 31))"
+        " Order(item='c', due=None)"
+    )
+
+
+def test_an_early_answer_that_does_not_fit_leaves_the_promise_open(shell):
+    shell("start", "agent:app", "order", '{"item": "a"}', "--id", "o1")
+    said = shell("resolve", "o1", "second", "3")
+    assert "the answer to second is stored: run o1 has not asked for it yet" in said
+    shell.work()
+    assert "An answer was refused" in shell("why", "o1")
+    assert "is answered" in shell("resolve", "o1", "second", '{"item": "b"}')
+
+
+def test_a_mistyped_name_is_told_from_an_early_answer(shell):
+    shell("start", "agent:app", "release", '"it"', "--id", "r1")
+    shell.work()
+    assert "open are: 'release'" in shell.refused("resolve", "r1", "relaese", "--approve")
+    said = shell("resolve", "r1", "relaese", "--approve", "--early")
+    assert "run r1 has not asked for it yet; open are: 'release'" in said
+    assert "an answer to 'relaese', which it has not asked for yet" in shell("why", "r1")
+
+
 def test_messages_arrive_in_order(shell):
     shell("start", "agent:app", "listen", '"news"', "--id", "l1")
     shell("send", "l1", '"one"', "--channel", "news")

@@ -14,6 +14,7 @@ from holdfast.store import upgrade
 from holdfast.testing.kept_store import KeptStore
 
 BOTH_STORES = {
+    "test_answers",
     "test_children",
     "test_children_again",
     "test_joining",

@@ -181,15 +181,6 @@ async def test_an_answer_of_the_wrong_type_is_refused_and_changes_nothing() -> N
         assert await env.result(run) == 42
 
 
-async def test_an_early_answer_of_the_wrong_type_fails_the_run_that_reads_it() -> None:
-    async with Environment([awaits_an_answer]) as env:
-        run = await env.start(awaits_an_answer)
-        await run.resolve("answer", "forty-two", early=True)
-        with pytest.raises(holdfast.RunFailed) as failed:
-            await env.result(run)
-    assert isinstance(failed.value.__cause__, holdfast.NotDecodable | holdfast.BadValue)
-
-
 async def test_one_promise_name_in_two_places_is_refused() -> None:
     @holdfast.workflow
     async def opens_twice() -> None:

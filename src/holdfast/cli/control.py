@@ -11,7 +11,9 @@ import typer
 from holdfast import Decision
 from holdfast.cli.target import App, Db, RunId, Target, ask, asking, load_app, parse, require_shared
 from holdfast.client import Holdfast
+from holdfast.client.answers import open_names
 from holdfast.errors import UnknownWorkflow
+from holdfast.types import PromiseRow
 
 
 def start(
@@ -113,8 +115,17 @@ def resolve(
         answer: object = Decision(approved=approve, by=by, comment=comment)
     else:
         answer = parse(value or "", "the answer")
-    ask(db, app, lambda client: client.resolve(id, name, answer, early=early))
-    print(f"{name} of run {id} is answered")
+
+    async def answer_it(client: Holdfast) -> list[PromiseRow]:
+        await client.resolve(id, name, answer, early=early)
+        return await client.promises(id)
+
+    promises = ask(db, app, answer_it)
+    if any(promise.name == name for promise in promises):
+        print(f"{name} of run {id} is answered")
+        return
+    waits_for = f"; open are: {names}" if (names := open_names(promises)) else ""
+    print(f"the answer to {name} is stored: run {id} has not asked for it yet{waits_for}")
 
 
 def send(

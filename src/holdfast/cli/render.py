@@ -124,8 +124,10 @@ def print_run(
     waiting = [promise for promise in promises if not promise.resolved]
     if waiting and not row.status.ended:
         print("\nopen promises:")
-        lines = [(one.name, one.kind, payload(one.prompt)) for one in waiting]
-        _print_table(("name", "kind", "prompt"), lines)
+        lines = [
+            (one.name, one.kind, codec.awaited(one.type), payload(one.prompt)) for one in waiting
+        ]
+        _print_table(("name", "kind", "awaits", "prompt"), lines)
 
 
 def print_workers(found: Sequence[tuple[WorkerRow, str]]) -> None:
@@ -277,6 +279,7 @@ def promise_data(promise: PromiseRow) -> dict[str, Any]:
         "name": promise.name,
         "kind": promise.kind,
         "key": promise.key,
+        "type": payload_data(promise.type.encode()),
         "prompt": payload_data(promise.prompt),
         "resolved": promise.resolved,
         "created_at": _iso(promise.created_at),

@@ -16,9 +16,9 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar, overload
 
-from holdfast import codec
 from holdfast.client import explain
 from holdfast.client.agents import Agent
+from holdfast.client.answers import answer_to, check_answer, encode_for_run
 from holdfast.client.circles import circle
 from holdfast.client.ids import check_filter, refuse_if_no_id, refuse_if_no_text
 from holdfast.client.parts import Parts
@@ -44,10 +44,8 @@ from holdfast.engine.workflow import (
 from holdfast.errors import (
     AlreadyEnded,
     BadArguments,
-    BadValue,
     IdReused,
     NotOpen,
-    UnknownPromise,
     UnknownRun,
     UnknownWorkflow,
 )
@@ -55,14 +53,12 @@ from holdfast.limits import Queue
 from holdfast.store import open_store
 from holdfast.store.base import Start, Started, Store
 from holdfast.types import (
-    HALTED,
     Entry,
     MailKind,
     NewRun,
     PromiseRow,
     RunFilter,
     RunRow,
-    Status,
     WorkerRow,
 )
 from holdfast.worker.options import WorkerOptions
@@ -274,6 +270,7 @@ class Holdfast(Queueing, Scheduling):
             row,
             await self.store.journal(row.key),
             await self.store.promises(row.key),
+            await self.store.mail([(row.key, 0)]),
             [w for w in await self.store.workers() if not await self.store.is_dead(w)],
             now,
             served=row.workflow in self.workflows if self.workflows else None,
@@ -288,27 +285,17 @@ class Holdfast(Queueing, Scheduling):
     # Act
 
     async def resolve(self, run_id: str, name: str, value: object, *, early: bool = False) -> None:
-        """Answers a promise. The first answer stands; `early` answers one that is not open yet."""
+        """Answers a promise, with a value of its type or with plain data that can become one. The
+        first answer stands; `early` answers one that a run which waits has not opened yet."""
         row = await self.row(run_id)
         _not_ended(row)
-        what = f"the answer to {name!r} of run {run_id!r}"
-        payload = codec.encode(value, what=what)
-        opened = {promise.name: promise for promise in await self.store.promises(row.key)}
-        if name in opened:
-            complaint = codec.check(opened[name].type, payload)
-            if complaint:
-                raise BadValue(f"{what}: {complaint}")
-        elif not early and row.status in HALTED | {Status.WAITING}:
-            known = ", ".join(repr(p.name) for p in opened.values() if not p.resolved) or "none"
-            raise UnknownPromise(
-                f"run {run_id!r} has no promise {name!r}; open are: {known}. "
-                "To answer one that it will open later, pass early=True (`--early`)."
-            )
+        payload = encode_for_run(value, answer_to(name, run_id))
+        check_answer(row, await self.store.promises(row.key), name, payload, early=early)
         await self._post(run_id, MailKind.PROMISE, name, payload)
 
     async def send(self, run_id: str, message: object, *, channel: str = "") -> None:
         """Sends a message, which the run gets by `holdfast.receive()`."""
-        payload = codec.encode(message, what=f"the message to run {run_id!r}")
+        payload = encode_for_run(message, f"the message to run {run_id!r}")
         await self._post(run_id, MailKind.MESSAGE, channel, payload)
 
     async def cancel(self, run_id: str) -> None:

@@ -6,14 +6,18 @@ import shlex
 from collections.abc import Sequence
 
 from holdfast import codec
+from holdfast.client.answers import unasked
 from holdfast.clock import NEVER, Micros, to_datetime
-from holdfast.types import HALTED, Entry, Kind, PromiseRow, RunRow, Status, WorkerRow
+from holdfast.types import HALTED, Entry, Kind, Mail, PromiseRow, RunRow, Status, WorkerRow
+
+_STRAY_MAX = 5
 
 
 def why(
     row: RunRow,
     journal: Sequence[Entry],
     promises: Sequence[PromiseRow],
+    mail: Sequence[Mail],
     workers: Sequence[WorkerRow],
     now: Micros,
     *,
@@ -22,9 +26,10 @@ def why(
     circle: Sequence[RunRow] = (),
     queue: str = "",
 ) -> str:
-    """`workers` are those alive; `served` says whether the asking app lists the workflow, None if
-    it lists none at all; `ahead` is the run of its session that it waits behind; `circle` are the
-    runs through which it waits for itself; `queue` says what the runs of its queue wait for."""
+    """`mail` is all in its inbox; `workers` are those alive; `served` says whether the asking app
+    lists the workflow, None if it lists none at all; `ahead` is the run of its session that it
+    waits behind; `circle` are the runs through which it waits for itself; `queue` says what the
+    runs of its queue wait for."""
     steps = sum(entry.kind is Kind.STEP and not entry.failed for entry in journal)
     said = [
         f"Run {row.id} of {row.workflow} was started {_ago(now - row.created_at)} "
@@ -39,6 +44,9 @@ def why(
     failure = _last_failure(row, journal)
     if failure:
         said.append(failure)
+    stray = unasked(promises, mail)
+    if stray and not row.status.ended:
+        said.append(_stray(stray))
     cure = _cure(row, promises, journal, served=served, stranded=not workers)
     if circle:
         cure = _cure_deadlock(circle)
@@ -134,15 +142,31 @@ def _last_failure(row: RunRow, journal: Sequence[Entry]) -> str | None:
     if row.status is Status.FAILED and row.output:
         name, message, _ = codec.error_summary(row.output)
         return f"It failed with {name}: {message}."
-    failed = [entry for entry in journal if entry.failed and entry.output]
+    answered = {entry.key for entry in journal if entry.kind is Kind.PROMISE}
+    failed = [
+        entry
+        for entry in journal
+        if entry.failed
+        and entry.output
+        and not (entry.kind is Kind.REFUSED and entry.key in answered)
+    ]
     if not failed or row.status.ended:
         return None
     last = failed[-1]
     name, message, _ = codec.error_summary(last.output or b"null")
+    if last.kind is Kind.REFUSED:
+        return f"An answer was refused, because it does not fit ({message})."
     text = f"The last failure was {name} ({message}) in {last.key}, try {last.attempt}"
     if last.kind is Kind.ATTEMPT and last.due_at is not None:
         text += f"; the next try is due {_at(last.due_at)}"
     return text + "."
+
+
+def _stray(names: Sequence[str]) -> str:
+    listed = ", ".join(repr(name) for name in names[:_STRAY_MAX])
+    more = f" and {len(names) - _STRAY_MAX} more" if len(names) > _STRAY_MAX else ""
+    what = "an answer" if len(names) == 1 else "answers"
+    return f"There is {what} to {listed}{more}, which it has not asked for yet."
 
 
 def _cure(
@@ -164,7 +188,9 @@ def _cure(
     waiting = [p for p in promises if not p.resolved and p.key not in delivered]
     if waiting and not row.status.ended:
         first = waiting[0]
-        answer = "--approve" if first.kind == "approval" else "'<value as JSON>'"
+        answer = "--approve"
+        if first.kind != "approval":
+            answer = shlex.quote(f"<{codec.awaited(first.type)} as JSON>")
         return f"To answer it: `{_command('resolve', row.id, first.name)} {answer}`."
     return None
 

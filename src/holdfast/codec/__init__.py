@@ -1,38 +1,49 @@
 """Typed JSON in and out; never pickle, never an import by name.
 
 payload.py is the door; classes.py says which classes may be rebuilt; pack.py and unpack.py walk the
-values; faults.py does exceptions, models.py pydantic; shapes.py compares values with annotations.
+values; faults.py does exceptions, models.py pydantic. For plain data from outside, shapes.py
+describes annotations, fit.py compares and converts, scalars.py and build.py make the values.
 Nothing here promises secrecy: whoever can read the store can read the values.
 """
 
 from holdfast.codec.classes import TypeTable, hints, register, table_for
+from holdfast.codec.fit import check
 from holdfast.codec.pack import LEVELS_MAX
 from holdfast.codec.payload import (
     ERROR_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
+    admit,
     decode,
     decode_error,
+    decode_fitting,
     digest,
     encode,
     encode_error,
     error_summary,
+    fitted,
 )
-from holdfast.codec.shapes import check, describe
+from holdfast.codec.shapes import describe, shape_of
+from holdfast.codec.words import awaited
 
 __all__ = [
     "ERROR_BYTES_MAX",
     "LEVELS_MAX",
     "PAYLOAD_BYTES_MAX",
     "TypeTable",
+    "admit",
+    "awaited",
     "check",
     "decode",
     "decode_error",
+    "decode_fitting",
     "describe",
     "digest",
     "encode",
     "encode_error",
     "error_summary",
+    "fitted",
     "hints",
     "register",
+    "shape_of",
     "table_for",
 ]

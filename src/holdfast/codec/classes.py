@@ -69,19 +69,19 @@ class Plan:
             )
         elif kind == "model":
             self.fields = dict(cls.model_fields)  # type: ignore[attr-defined]
-            shape = ";".join(f"{name}:{_spell(i.annotation)}" for name, i in self.fields.items())
+            shape = ";".join(f"{name}:{spell(i.annotation)}" for name, i in self.fields.items())
             self.fingerprint = f"{binascii.crc32(shape.encode(errors='replace')):08x}"
 
 
-def _spell(annotation: Any) -> str:
+def spell(annotation: Any) -> str:
     """An annotation as text that no version of Python spells differently, as repr() would be."""
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
-        return _spell(args[0])
+        return spell(args[0])
     if origin in (typing.Union, types.UnionType):
-        return "|".join(sorted(map(_spell, args)))
+        return "|".join(sorted(map(spell, args)))
     if origin is not None:
-        return f"{_spell(origin)}[{','.join(map(_spell, args))}]"
+        return f"{spell(origin)}[{','.join(map(spell, args))}]"
     return annotation.__qualname__ if isinstance(annotation, type) else repr(annotation)
 
 
@@ -172,6 +172,7 @@ _registered: dict[type, Plan] = {}
 _by_name: dict[str, Plan] = {}
 _tables: dict[object, TypeTable] = {}
 _reach: list[TypeTable] = []  # at most one: what the registered classes' fields lead to
+described: dict[object, Any] = {}  # what shapes.py made of annotations: it names registered classes
 
 
 def _reached() -> TypeTable:
@@ -244,6 +245,7 @@ def _register(
         _registered.pop(holder.cls, None)
     _registered[cls] = _by_name[ref] = Plan(cls, kind, ref, encode, decode)
     _reach.clear()
+    described.clear()
     return cls
 
 

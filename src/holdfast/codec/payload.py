@@ -23,10 +23,11 @@ from holdfast.codec.faults import (
     type_name,
     unpack_error,
 )
+from holdfast.codec.fit import Fitter, complaint
 from holdfast.codec.pack import LEVELS_MAX, TAG, Trouble, pack
-from holdfast.codec.shapes import misfit
+from holdfast.codec.shapes import shape_of
 from holdfast.codec.unpack import unpack
-from holdfast.errors import NotDecodable, NotEncodable, PayloadTooLarge
+from holdfast.errors import BadValue, NotDecodable, NotEncodable, PayloadTooLarge
 
 PAYLOAD_BYTES_MAX = 256 * 2**20
 # An error is there to be read; beyond this only its class, message and traceback are kept.
@@ -91,8 +92,8 @@ def _encode(value: object, annotation: object, loose: bool) -> bytes:
     return _to_bytes(pack(value, LOOSE if loose else table_for(annotation), LEVELS_MAX))
 
 
-def decode(data: bytes, annotation: object = Any, *, what: str, strict: bool = False) -> Any:
-    """The value that was encoded; with `strict` it must fit the annotation, too."""
+def decode(data: bytes, annotation: object = Any, *, what: str) -> Any:
+    """The value that was encoded."""
     try:
         try:
             value = _decode(data, annotation)
@@ -107,10 +108,6 @@ def decode(data: bytes, annotation: object = Any, *, what: str, strict: bool = F
         ) from None
     except ValueError as error:
         raise NotDecodable(f"{what}: the recorded value is damaged: {error}") from None
-    if strict:
-        complaint = misfit(annotation, value)
-        if complaint is not None:
-            raise NotDecodable(f"{what}: the recorded value does not fit its type: {complaint}")
     return value
 
 
@@ -120,6 +117,60 @@ def _decode(data: bytes, annotation: object) -> Any:
     value = _loads(data.decode())
     # Without a tag anywhere the JSON is the value.
     return unpack(value, table_for(annotation)) if _TAG_BYTES in data else value
+
+
+def decode_fitting(data: bytes, annotation: object, *, what: str) -> tuple[Any, bool]:
+    """What came from outside, as a value of the annotated type; BadValue if it does not fit.
+
+    The second is True if plain data was converted: then another form of it is to be recorded, for
+    a class may make something else of the same data the next time.
+    """
+    shape = shape_of(annotation)
+
+    def fit() -> tuple[Any, bool]:
+        node = _loads(data.decode())
+        fitter = Fitter(shape.tree, len(data), shape)
+        value = fitter.fit(shape.tree, node)
+        return (value, True) if fitter.changed else (decode(data, annotation, what=what), False)
+
+    try:
+        if not shape.tree:
+            return decode(data, annotation, what=what), False
+        try:
+            return fit()
+        except RecursionError:
+            found: tuple[Any, bool] = _on_fresh_stack(fit)
+            return found
+    except Trouble as trouble:
+        raise BadValue(f"{what}: {complaint(trouble)}") from trouble.__cause__
+    except NotDecodable as error:
+        raise BadValue(str(error)) from error.__cause__
+    except RecursionError:
+        raise BadValue(f"{what}: the value is nested too deeply") from None
+    except Exception as error:  # anybody may have written it
+        text = f"{type(error).__name__}: {error}"
+        raise BadValue(f"{what}: the value cannot be read: {text}") from error
+
+
+def admit(data: bytes, annotation: object, *, what: str) -> bytes:
+    """What came from outside in the form in which it is recorded; BadValue if it does not fit."""
+    value, converted = decode_fitting(data, annotation, what=what)
+    if not converted:
+        return data
+    try:
+        return encode(value, annotation=annotation, what=what)
+    except (NotEncodable, PayloadTooLarge):  # its class holds more than can be recorded
+        return data
+
+
+def fitted(value: Any, annotation: object, *, what: str) -> Any:
+    """The value of a call's argument, converted from plain data if need be; BadValue if it does not
+    fit."""
+    if type(value) is annotation or not shape_of(annotation).tree:
+        return value
+    data = encode(value, annotation=annotation, what=what)
+    made, converted = decode_fitting(data, annotation, what=what)
+    return made if converted else value
 
 
 def _on_fresh_stack(work: Callable[[], Any]) -> Any:

@@ -387,7 +387,7 @@ class Execution:
         frame = wait.claim.scope.frame
         if frame.is_root:
             frame.arrive(entry, wait)
-        elif not wait.future.done():
+        elif not wait.future.done() and (wait.admit is None or self.inbox.admits(entry, wait)):
             # A step's body sees nothing before it is durable.
             self.append(entry)
             self._durable(entry.seq).add_done_callback(

@@ -41,10 +41,16 @@ class Receiver(Protocol):
     def set_exception(self, exception: BaseException, /) -> None: ...
 
 
+Admit = Callable[[bytes | None], bytes]
+"""What came from outside, in the form in which it is recorded; BadValue if it does not fit."""
+
+
 class Wait:
     """Something a frame waits for, until it is delivered or given up."""
 
-    __slots__ = ("claim", "decode", "due_at", "future", "kind", "label", "mail_name", "ready")
+    __slots__ = (
+        "admit", "claim", "decode", "due_at", "future", "kind", "label", "mail_name", "ready"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -56,6 +62,7 @@ class Wait:
         label: str = "",
         due_at: Micros | None = None,
         mail_name: str | None = None,
+        admit: Admit | None = None,
     ) -> None:
         self.kind = kind
         self.claim = claim
@@ -64,6 +71,7 @@ class Wait:
         self.label = label or claim.name
         self.due_at = due_at
         self.mail_name = mail_name
+        self.admit = admit
         self.ready = True  # False while a recorded completion must wait for real work (a thread)
 
     def deliver(self, entry: Entry) -> None:
@@ -237,6 +245,8 @@ class Frame:
             self.run.inbox.put_back(entry)
             return  # its waiter was cancelled: nothing depends on it
         if self.is_root:
+            if wait.admit is not None and not self.run.inbox.admits(entry, wait):
+                return
             self.run.append(entry)
             self.run.pass_time(entry.at)
         wait.deliver(entry)

@@ -2,21 +2,27 @@
 
 Outsiders never write a journal. Mail waits here until somebody in the run waits for it, and is
 journaled when it is delivered, like every other completion. Mail that was taken for a waiter who
-then gave up goes back.
+then gave up goes back. An answer that does not fit its promise is refused, which is journaled too:
+the promise is open again, for whoever knows better.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
+from holdfast import codec
 from holdfast.clock import Micros
 from holdfast.engine import rest, trouble
 from holdfast.engine.context import Claim, Scope
 from holdfast.engine.frame import Frame, Wait
+from holdfast.errors import BadValue
 from holdfast.types import Entry, Kind, Mail, MailKind
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
+
+log = logging.getLogger("holdfast")
 
 _INTERRUPTS = (Kind.CANCEL, Kind.DEADLINE)
 _KEYS = {kind: f"/{kind}#0" for kind in _INTERRUPTS}
@@ -120,6 +126,23 @@ class Inbox:
             mail=mail.id,
         )
         self._run.arrive(entry, wait)
+
+    def admits(self, entry: Entry, wait: Wait) -> bool:
+        """Puts what came into the form in which it is journaled. False: it does not fit, and the
+        run goes on waiting."""
+        assert wait.admit is not None
+        try:
+            entry.output = wait.admit(entry.output)
+        except BadValue as error:
+            if entry.kind is not Kind.PROMISE:
+                return True  # nobody can be asked to say it again: the code is told
+            refusal = codec.encode_error(error, what=wait.label)
+            self._run.note(Kind.REFUSED, entry.key, failed=True, output=refusal, mail=entry.mail)
+            self._taken.pop(entry.mail or 0, None)
+            wait.ready = True
+            log.warning("run %r goes on waiting for %s: %s", self._run.row.id, wait.label, error)
+            return False
+        return True
 
     def put_back(self, entry: Entry) -> None:
         """Whoever waited for it has given up: it is for the next, who may be waiting already."""

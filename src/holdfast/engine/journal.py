@@ -19,6 +19,10 @@ from holdfast.engine.context import Claim, enclosing_step, parent_path
 from holdfast.errors import Diverged
 from holdfast.types import COMPLETIONS, Entry, Kind
 
+ARGUMENTS = "/arguments"
+"""The key of a note with the arguments that plain data was converted to. No call has it: theirs end
+with a number."""
+
 
 class Log:
     """What is recorded of one body: the workflow's, or that of a step which has not ended."""
@@ -44,6 +48,7 @@ class Journal:
         self.logs: dict[str, Log] = {"": Log()}
         self.delivered_mail: set[int] = set()
         self.resumes = 0
+        self.arguments: bytes | None = None
         self.stashed: bytes | None = None
         self.chapter = 0  # snapshots taken
         self.started_at = 0
@@ -73,6 +78,8 @@ class Journal:
             self._load_completion(entry)
         elif kind is Kind.VALUE or kind is Kind.STATE:
             self._log_of(entry).values[entry.key] = entry
+            if entry.key == ARGUMENTS:
+                self.arguments = entry.output
         elif kind is Kind.ATTEMPT:
             self._log_of(entry).attempts[entry.key] = entry
             if entry.failed and entry.key in self.logs:
@@ -85,6 +92,14 @@ class Journal:
             self.turn_page(entry.output)
         if entry.position and not enclosing_step(entry.key):
             self._expected[parent_path(entry.key), entry.position] = entry.key
+
+    @property
+    def is_fresh(self) -> bool:
+        """Has the run's code done nothing yet that is on record?"""
+        root = self.logs[""]
+        return len(self.logs) == 1 and not (
+            self.chapter or root.completions or root.values or root.attempts
+        )
 
     def _load_completion(self, entry: Entry) -> None:
         self._log_of(entry).completions[entry.key] = entry

@@ -8,9 +8,9 @@ from typing import Any, TypeVar, overload
 
 from holdfast import codec
 from holdfast.engine.context import Scope, named
-from holdfast.engine.wait import Waitable, external, fitting, on_loop, required_scope
+from holdfast.engine.wait import FromOutside, on_loop, required_scope
 from holdfast.errors import PromiseReused
-from holdfast.types import Entry, Kind, PromiseRow
+from holdfast.types import Kind, PromiseRow
 
 T = TypeVar("T")
 
@@ -27,15 +27,18 @@ class Decision:
 codec.register(Decision, name="decision")
 
 
-class Promise(Waitable[T]):
+class Promise(FromOutside[T]):
     """A value that somebody outside of the run gives: `app.resolve(run_id, name, value)`."""
+
+    _kind = Kind.PROMISE
 
     def __init__(self, where: Scope, name: str, annotation: Any, kind: Any, prompt: Any) -> None:
         run = where.frame.run
-        self.name = named(kind, name)
+        self.name = self._mail_name = named(kind, name)
         self._claim = where.claim(f"{kind}:{name}")
         self._annotation = annotation
-        self._kind = kind
+        self._label = f"the {kind} {name!r}"
+        self._what = f"the answer to {kind} {name!r}"
         other = run.promises.setdefault(name, self._claim.key)
         if other != self._claim.key:
             raise PromiseReused(
@@ -55,17 +58,6 @@ class Promise(Waitable[T]):
         )
         if not run.journal.holds(self._claim):
             run.announce(row)
-
-    async def _wait(self) -> T:
-        label = f"the {self._kind} {self.name!r}"
-        answer: T = await external(
-            self._claim, Kind.PROMISE, self._decode, label=label, mail_name=self.name
-        )
-        return answer
-
-    def _decode(self, entry: Entry) -> T:
-        answer: T = fitting(entry, self._annotation, f"the answer to {self._kind} {self.name!r}")
-        return answer
 
 
 def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise[Any]:

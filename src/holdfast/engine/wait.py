@@ -16,7 +16,7 @@ from holdfast.engine.attempt import replay
 from holdfast.engine.context import Claim, Scope, named, scope
 from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.execution import Continue, Execution
-from holdfast.engine.frame import Wait
+from holdfast.engine.frame import Admit, Wait
 from holdfast.engine.thread import portal
 from holdfast.errors import BadValue, NotInRun, Suspended
 from holdfast.types import Entry, Kind
@@ -57,10 +57,12 @@ async def external(
     label: str,
     due_at: Micros | None = None,
     mail_name: str | None = None,
+    admit: Admit | None = None,
     before: Callable[[], Awaitable[Entry | None]] | None = None,
 ) -> Any:
     """Waits for one completion from outside of the run's own code.
 
+    admit: what puts it into the form in which it is recorded, if that is not how it came.
     before: what makes it come; if it cannot, it gives the completion itself.
     """
     frame = claim.scope.frame
@@ -73,7 +75,10 @@ async def external(
         return await replay(run, frame, claim, recorded, decode)
     at_once = await before() if before is not None else None
     future: asyncio.Future[Any] = run.loop.create_future()
-    wait = Wait(kind, claim, future, decode=decode, label=label, due_at=due_at, mail_name=mail_name)
+    wait = Wait(
+        kind, claim, future, decode=decode, label=label, due_at=due_at, mail_name=mail_name,
+        admit=admit,
+    )  # fmt: skip
     run.wait_for(wait)
     alarm = None
     if due_at is not None:
@@ -166,39 +171,58 @@ class Waitable(Generic[T]):
 # Messages
 
 
-def fitting(entry: Entry, annotation: Any, what: str) -> Any:
-    """What came from outside, if it is what the code asks for: the sender may not have known."""
-    payload = entry.output or b"null"
-    complaint = codec.check(codec.describe(annotation), payload) if annotation else None
-    if complaint:
-        raise BadValue(f"{what}: {complaint}")
-    return codec.decode(payload, annotation, what=what)
+class FromOutside(Waitable[T]):
+    """Mail of an annotated type: the sender may not have known it, or has plain data only.
+
+    Plain data is converted before it is journaled. The journal then holds the very value that the
+    code sees: default values and validators may make another one of the same data the next time.
+    """
+
+    _kind: Kind
+    _claim: Claim
+    _annotation: Any
+    _label: str  # what is waited for
+    _what: str  # what it is called when it has come and does not fit
+    _mail_name: str
+
+    async def _wait(self) -> T:
+        value: T = await external(
+            self._claim,
+            self._kind,
+            self._decode,
+            label=self._label,
+            mail_name=self._mail_name,
+            admit=self._admit,
+        )
+        return value
+
+    def _admit(self, payload: bytes | None) -> bytes:
+        return codec.admit(payload or b"null", self._annotation, what=self._what)
+
+    def _decode(self, entry: Entry) -> T:
+        payload = entry.output or b"null"
+        value: T = codec.decode_fitting(payload, self._annotation, what=self._what)[0]
+        return value
 
 
-class Receive(Waitable[T]):
+class Receive(FromOutside[T]):
+    _kind = Kind.MESSAGE
+
     def __init__(self, where: Scope, channel: str, annotation: Any) -> None:
         name = "receive" if channel == "" else f"receive:{named('channel', channel)}"
         self._claim = where.claim(name)
-        self._channel, self._annotation = channel, annotation
-
-    async def _wait(self) -> T:
-        def decode(entry: Entry) -> Any:
-            return fitting(entry, self._annotation, f"a message on channel {self._channel!r}")
-
-        label = f"a message on channel {self._channel!r}" if self._channel else "a message"
-        value: T = await external(
-            self._claim, Kind.MESSAGE, decode, label=label, mail_name=self._channel
-        )
-        return value
+        self._annotation, self._mail_name = annotation, channel
+        self._label = f"a message on channel {channel!r}" if channel else "a message"
+        self._what = f"a message on channel {channel!r}"
 
 
 @overload
 def receive(type: type[T], /, *, channel: str = "") -> Receive[T]: ...
 @overload
 def receive(*, channel: str = "") -> Receive[Any]: ...
-def receive(type: Any = None, /, *, channel: str = "") -> Any:
+def receive(type: Any = Any, /, *, channel: str = "") -> Any:
     """The next message sent to this run, in order of arrival. In a `def` workflow, ask for its
-    `result()`."""
+    `result()`. A message that does not fit the type is a BadValue."""
     where = required_scope("receive()")
     return on_loop(where, lambda: Receive(where, channel, type))
 

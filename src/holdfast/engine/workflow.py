@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import (
@@ -24,11 +24,12 @@ from typing import (
 from holdfast import codec
 from holdfast.clock import Clock, to_micros
 from holdfast.engine.context import named
+from holdfast.engine.journal import ARGUMENTS
 from holdfast.engine.lint import warn_of_undurable_reads
 from holdfast.engine.thread import sync_body
-from holdfast.errors import BadArguments, HoldfastError, IdReused, UnknownWorkflow
+from holdfast.errors import BadArguments, BadValue, HoldfastError, IdReused, UnknownWorkflow
 from holdfast.text import A_NAME, can_be_a_name
-from holdfast.types import NewRun, OnBusy, RunRow, WhileWaiting
+from holdfast.types import Kind, NewRun, OnBusy, RunRow, WhileWaiting
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -47,10 +48,6 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "while_waiting": get_args(WhileWaiting),
     "durability": get_args(Durability),
 }
-
-
-_PLAIN = frozenset({str, int, float, bool, bytes})
-"""Where one of these is awaited and the value is of that very class, there is nothing to check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,22 +143,31 @@ class Workflow(Generic[P, R]):
             given = self._shape.signature.bind(*args, **kwargs).arguments
         except TypeError as error:
             raise BadArguments(f"{what}: {error}") from None
-        for name, annotation, description in self._shape.expected:
-            value = given.get(name)
-            if name not in given or (type(value) is annotation and type(value) in _PLAIN):
-                continue
-            sent = codec.encode(value, annotation=annotation, what=f"{what}: {name}")
-            complaint = codec.check(description, sent)
-            if complaint:
-                raise BadArguments(f"{what}: {name}: {complaint}")
+        # Plain data is sent as it was given: the same request must have the same digest, and a
+        # class may make something else of it each time.
+        self._fitted(given)
         return codec.encode(dict(given), annotation=self._shape.table, what=what)
 
-    def decode_input(self, data: bytes) -> inspect.BoundArguments:
+    def _fitted(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The arguments with plain data converted; None: all are what they should be."""
+        changed: dict[str, Any] = {}
+        for name, annotation in self._shape.expected:
+            value = given.get(name)
+            if name not in given or type(value) is annotation:
+                continue
+            what = f"the arguments of workflow {self.name!r}: {name}"
+            try:
+                fitted = codec.fitted(value, annotation, what=what)
+            except BadValue as error:
+                raise BadArguments(str(error)) from error.__cause__
+            if fitted is not value:
+                changed[name] = fitted
+        return {**given, **changed} if changed else None
+
+    def decode_input(self, data: bytes) -> dict[str, Any]:
         what = f"the arguments of workflow {self.name!r}"
-        given = codec.decode(data, self._shape.table, what=what)
-        bound = inspect.BoundArguments(self._shape.signature, given)
-        bound.apply_defaults()
-        return bound
+        given: dict[str, Any] = codec.decode(data, self._shape.table, what=what)
+        return given
 
     def digest(self, payload: bytes) -> bytes:
         """Of the arguments that are not the defaults: a call that spells a default out, and one
@@ -203,10 +209,29 @@ class Workflow(Generic[P, R]):
 
     # Execution
 
+    def _arguments(self, run: Execution) -> inspect.BoundArguments:
+        """What the run was started with, by this signature.
+
+        Plain data is converted when the run first begins, and what it became is journaled. Whoever
+        started it may have known another signature, or none: a stub in another codebase.
+        """
+        journal = run.journal
+        given = self.decode_input(journal.arguments or run.row.input)
+        if journal.arguments is None and journal.is_fresh:
+            fitted = self._fitted(given)
+            if fitted is not None:
+                what = f"the arguments of workflow {self.name!r}"
+                journal.arguments = codec.encode(fitted, annotation=self._shape.table, what=what)
+                run.note(Kind.VALUE, ARGUMENTS, output=journal.arguments)
+                given = self.decode_input(journal.arguments)
+        bound = inspect.BoundArguments(self._shape.signature, given)
+        bound.apply_defaults()
+        return bound
+
     def body(self, run: Execution) -> Coroutine[Any, Any, Any]:
         if self.is_remote:
             raise UnknownWorkflow(f"workflow {self.name!r} is a stub of one served elsewhere")
-        bound = self.decode_input(run.row.input)
+        bound = self._arguments(run)
         if self.is_async:
             coro: Coroutine[Any, Any, Any] = self.fn(*bound.args, **bound.kwargs)
             return coro
@@ -230,7 +255,7 @@ class _Shape:
         return codec.hints(self._fn)
 
     @functools.cached_property
-    def expected(self) -> list[tuple[str, Any, str]]:
+    def expected(self) -> list[tuple[str, Any]]:
         """Parameters with an annotation that a value can be checked against."""
         named = [
             name
@@ -238,7 +263,7 @@ class _Shape:
             if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
         ]
         hints = self.hints[0]
-        return [(name, hints[name], codec.describe(hints[name])) for name in named if name in hints]
+        return [(name, hints[name]) for name in named if name in hints]
 
     @functools.cached_property
     def defaults(self) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from holdfast.store.base import Append, ContinueAs, End, MessageWrite, Start, Suspend
 from holdfast.store.lanes import stored_key
-from holdfast.types import Entry, NewRun, PromiseRow
+from holdfast.types import Entry, Kind, NewRun, PromiseRow
 
 Columns = list[Any]
 
@@ -37,6 +37,7 @@ def is_plain(append: Append) -> bool:
         and append.then is None
         and not append.promises
         and not append.session
+        and append.entries[0].kind is not Kind.REFUSED
     )
 
 

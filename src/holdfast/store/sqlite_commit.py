@@ -147,6 +147,8 @@ def _append(db: Db, append: Append, rows: list[Row], tails: Tails) -> Outcome:
         return _APPENDED
     for entry in entries:
         rows.append(entry_values(run, epoch, entry))
+        if entry.kind is Kind.REFUSED:
+            sqlite_mail.refuse(db, run, entry.mail)
     if then is None:
         return _APPENDED
     if type(then) is End:

@@ -46,6 +46,12 @@ def post(
     return _post(db, state, kind, name, payload, now, failed=False, id=str(run))
 
 
+def refuse(db: Db, run: RunKey, mail: int | None) -> None:
+    """An answer did not fit: another may be given."""
+    db.execute(SQL["reopen_promise"], {"run": run, "mail": mail})
+    db.execute(SQL["delete_answer"], {"run": run, "mail": mail})
+
+
 def post_child(
     db: Db,
     parent: RunKey,

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.clock import NEVER
 from holdfast.errors import AlreadyEnded, AlreadyResolved, UnknownRun
-from holdfast.store.base import End, Store, Suspend
+from holdfast.store.base import Appended, End, Refused, Store, Suspend
 from holdfast.testing.conformance.given import (
     NOW,
     SECOND,
@@ -21,7 +21,7 @@ from holdfast.testing.conformance.given import (
     step,
     worker,
 )
-from holdfast.types import MailKind, Status
+from holdfast.types import Entry, Kind, MailKind, Status
 
 
 class Posting:
@@ -65,6 +65,37 @@ class Posting:
         await do(store, append(run, step(3), promises=[promise(run, "ok")]))
         (shown,) = await store.promises(run.key)
         assert shown.resolved
+
+    @pytest.mark.parametrize("opened", ["before", "with"])
+    async def test_a_promise_whose_answer_was_refused_is_answered_anew(
+        self, store: Store, opened: str
+    ) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        other = await started_and_claimed(store, "other")
+        kept = await store.post("other", MailKind.PROMISE, "ok", b"yes", NOW)
+        if opened == "before":
+            await do(store, append(run, promises=[promise(run, "ok")]))
+        first = await store.post("run", MailKind.PROMISE, "ok", b"odd", NOW)
+        refused = Entry(2, Kind.REFUSED, "/promise:ok#0", NOW, failed=True, mail=first.id)
+        promises = [promise(run, "ok")] if opened == "with" else []
+        foreign = Entry(2, Kind.REFUSED, "/promise:ok#0", NOW, failed=True, mail=first.id)
+        assert await do(store, append(other, foreign)) == Appended()  # not its own mail
+        assert await store.mail([(run.key, 0)]) == [first]
+        assert await do(store, append(run, refused, promises=promises)) == Appended()
+        assert await store.mail([(run.key, 0), (other.key, 0)]) == [kept]
+        assert [p.resolved for p in await store.promises(run.key)] == [False]
+        second = await store.post("run", MailKind.PROMISE, "ok", b"yes", NOW)
+        assert await store.mail([(run.key, first.id)]) == [second]
+        assert [p.resolved for p in await store.promises(run.key)] == [True]
+
+    async def test_only_the_owner_refuses_an_answer(self, store: Store) -> None:
+        await worker(store)
+        run = await started_and_claimed(store, "run")
+        mail = await store.post("run", MailKind.PROMISE, "ok", b"odd", NOW)
+        refused = Entry(2, Kind.REFUSED, "/promise:ok#0", NOW, failed=True, mail=mail.id)
+        assert isinstance(await do(store, append(run, refused, epoch=run.epoch + 1)), Refused)
+        assert await store.mail([(run.key, 0)]) == [mail]
 
     @pytest.mark.parametrize("kind", [MailKind.CANCEL, MailKind.PAUSE])
     async def test_cancel_and_pause_are_posted_once(self, store: Store, kind: MailKind) -> None:

@@ -275,6 +275,19 @@ BEGIN
     THEN
         RAISE EXCEPTION 'superseded' USING ERRCODE = 'HF001';
     END IF;
+    IF 'refused' = ANY(_e_kind) THEN
+        -- Answers that did not fit: others may be given.
+        WITH refused AS (
+            DELETE FROM inbox i
+            USING unnest(_e_run, _e_kind, _e_mail) e (run, kind, mail),
+                unnest(_run, _outcome) a (run, code)
+            WHERE e.kind = 'refused' AND a.run = e.run AND a.code = 1
+              AND i.id = e.mail AND i.run = e.run AND i.kind = 'promise'
+            RETURNING i.run, i.name
+        )
+        UPDATE promises p SET resolved = false
+        FROM refused r WHERE p.run = r.run AND p.name = r.name;
+    END IF;
     IF _p_place IS NOT NULL THEN
         INSERT INTO promises (run, name, key, kind, type, prompt, created_at, resolved)
         SELECT _run[p.place], p.name, p.key, p.kind, p.type, p.prompt, p.created_at,

@@ -56,6 +56,16 @@ ORDER BY i.id;
 -- Marks an open promise as answered.
 UPDATE promises SET resolved = 1 WHERE run = ? AND name = ?;
 
+-- name: reopen_promise
+-- Lets a promise be answered anew whose answer is to be deleted.
+UPDATE promises SET resolved = 0
+WHERE run = :run AND name = (
+    SELECT name FROM inbox WHERE id = :mail AND run = :run AND kind = 'promise');
+
+-- name: delete_answer
+-- Deletes an answer that its run refused.
+DELETE FROM inbox WHERE id = :mail AND run = :run AND kind = 'promise';
+
 -- name: wake
 -- Makes a waiting or halted run claimable.
 UPDATE runs SET status = 'pending', ready_at = :now, blocked = :blocked, reason = NULL, updated_at = :now
