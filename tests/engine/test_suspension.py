@@ -71,19 +71,18 @@ async def test_several_tasks_may_await_the_same_and_one_may_give_up() -> None:
     await crash_everywhere(awaits_together)
 
 
-async def test_the_error_of_an_answer_is_raised_to_everybody_who_awaits_it() -> None:
+async def test_the_error_of_a_message_is_raised_to_everybody_who_awaits_it() -> None:
     @holdfast.workflow
     async def asks_twice() -> list[str]:
-        await holdfast.sleep(DAY)  # the answer comes before the promise, and cannot be checked
-        promise, seen = holdfast.promise("answer", int), []
+        message, seen = holdfast.receive(int), []
         for _ in range(2):
             try:
-                await promise
+                await message
             except holdfast.BadValue:
                 seen.append(await note("bad"))
         return seen
 
-    report = await crash_everywhere(asks_twice, answers={"answer": "seven"})
+    report = await crash_everywhere(asks_twice, messages=["seven"])
     assert report.result == ["bad", "bad"]
 
 
