@@ -90,8 +90,8 @@ def _member(cls: Any, node: Any) -> Any:
 
 
 def _said(error: Exception) -> str:
-    listed = getattr(error, "errors", None)
-    if type(error).__name__ != "ValidationError" or not callable(listed):
+    listed: Any = getattr(error, "errors", None)
+    if type(error).__name__ != "ValidationError" or listed is None:
         return f"{type(error).__name__}: {error}"
     found = listed(include_url=False, include_context=False, include_input=False)
     said = [": ".join(filter(None, (_place(one["loc"]), one["msg"]))) for one in found]

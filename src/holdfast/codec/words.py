@@ -56,16 +56,12 @@ def none_fits(wanted: dict[str, Any], troubles: list[Trouble], node: Any) -> Tro
 
 def check_limits(limits: dict[str, Any], node: Any) -> None:
     for name, limit in limits.items():
-        if name not in _LIMITS or not isinstance(node, _MEASURED[name]) or type(node) is bool:
+        measured = (str, list) if name.endswith("_length") else (int, float)
+        if name not in _LIMITS or not isinstance(node, measured) or type(node) is bool:
             continue
         said, holds = _LIMITS[name]
         if not holds(node, limit):
             raise Trouble(f"is {shown(node)}, awaited is {said} {limit}")
-
-
-_MEASURED: dict[str, Any] = dict.fromkeys(("gt", "ge", "lt", "le"), (int, float)) | dict.fromkeys(
-    ("min_length", "max_length"), (str, list)
-)
 
 
 def check_member(kind: str, known: dict[str, Any], node: Any, *, lax: bool) -> None:

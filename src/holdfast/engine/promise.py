@@ -3,6 +3,7 @@ decision."""
 
 from __future__ import annotations
 
+import types
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
@@ -67,6 +68,8 @@ def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise
 
 @overload
 def promise(name: str, type: type[T], /) -> Promise[T]: ...
+@overload
+def promise(name: str, type: types.UnionType, /) -> Promise[Any]: ...
 @overload
 def promise(name: str, /) -> Promise[Any]: ...
 def promise(name: str, type: Any = Any, /) -> Promise[Any]:

@@ -7,6 +7,7 @@ its `result()`. A run that only waits leaves memory (see rest.py).
 from __future__ import annotations
 
 import asyncio
+import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar, overload
 
@@ -218,6 +219,8 @@ class Receive(FromOutside[T]):
 
 @overload
 def receive(type: type[T], /, *, channel: str = "") -> Receive[T]: ...
+@overload
+def receive(type: types.UnionType, /, *, channel: str = "") -> Receive[Any]: ...
 @overload
 def receive(*, channel: str = "") -> Receive[Any]: ...
 def receive(type: Any = Any, /, *, channel: str = "") -> Any:

@@ -119,9 +119,8 @@ class MessageWrite:
 class Append:
     """Entries of one run, with dense sequence numbers, and what becomes of the run after them.
 
-    There may be no entries (only a Suspend, or promises): then the newest entry must have my epoch.
-    An entry of kind REFUSED deletes the answer in `mail`, and its promise can be answered anew.
-    """
+    Without entries, the newest one must have my epoch. REFUSED deletes the answer in `mail`: its
+    promise can be answered anew."""
 
     run: RunKey
     epoch: int
