@@ -30,7 +30,7 @@ from holdfast.store.sqlite_errors import is_moved
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL, Row, entry_values
 from holdfast.store.sqlite_starts import start
-from holdfast.types import RunKey
+from holdfast.types import Kind, RunKey
 
 _TAIL, _TAILS, _INSERT_ENTRY = SQL["tail"], SQL["tails"], SQL["insert_entry"]
 _TAILS_FROM = 4
