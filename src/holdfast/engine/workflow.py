@@ -6,7 +6,7 @@ import functools
 import inspect
 import json
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import (
@@ -26,8 +26,9 @@ from holdfast.clock import Clock, to_micros
 from holdfast.engine.context import named
 from holdfast.engine.journal import ARGUMENTS
 from holdfast.engine.lint import warn_of_undurable_reads
+from holdfast.engine.signature import Signature
 from holdfast.engine.thread import sync_body
-from holdfast.errors import BadArguments, BadValue, HoldfastError, IdReused, UnknownWorkflow
+from holdfast.errors import BadArguments, HoldfastError, IdReused, UnknownWorkflow
 from holdfast.text import A_NAME, can_be_a_name
 from holdfast.types import Kind, NewRun, OnBusy, RunRow, WhileWaiting
 
@@ -115,7 +116,7 @@ class Workflow(Generic[P, R]):
         self.name = named("workflow", name or fn.__name__)
         self.options = RunOptions()
         self.is_async = inspect.iscoroutinefunction(fn)
-        self._shape = _Shape(fn)  # shared by what with_options() makes of it
+        self._shape = Signature(fn)  # shared by what with_options() makes of it
         self.is_remote = is_remote  # another codebase serves it: this is only its signature
         functools.update_wrapper(self, fn)  # type: ignore[arg-type]
 
@@ -145,24 +146,8 @@ class Workflow(Generic[P, R]):
             raise BadArguments(f"{what}: {error}") from None
         # Plain data is sent as it was given: the same request must have the same digest, and a
         # class may make something else of it each time.
-        self._fitted(given)
+        self._shape.fitted(given, what)
         return codec.encode(dict(given), annotation=self._shape.table, what=what)
-
-    def _fitted(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The arguments with plain data converted; None: all are what they should be."""
-        changed: dict[str, Any] = {}
-        for name, annotation in self._shape.expected:
-            value = given.get(name)
-            if name not in given or type(value) is annotation:
-                continue
-            what = f"the arguments of workflow {self.name!r}: {name}"
-            try:
-                fitted = codec.fitted(value, annotation, what=what)
-            except BadValue as error:
-                raise BadArguments(str(error)) from error.__cause__
-            if fitted is not value:
-                changed[name] = fitted
-        return {**given, **changed} if changed else None
 
     def decode_input(self, data: bytes) -> dict[str, Any]:
         what = f"the arguments of workflow {self.name!r}"
@@ -215,12 +200,11 @@ class Workflow(Generic[P, R]):
         Plain data is converted when the run first begins, and what it became is journaled. Whoever
         started it may have known another signature, or none: a stub in another codebase.
         """
-        journal = run.journal
+        journal, what = run.journal, f"the arguments of workflow {self.name!r}"
         given = self.decode_input(journal.arguments or run.row.input)
         if journal.arguments is None and journal.is_fresh:
-            fitted = self._fitted(given)
+            fitted = self._shape.fitted(given, what)
             if fitted is not None:
-                what = f"the arguments of workflow {self.name!r}"
                 journal.arguments = codec.encode(fitted, annotation=self._shape.table, what=what)
                 run.note(Kind.VALUE, ARGUMENTS, output=journal.arguments)
                 given = self.decode_input(journal.arguments)
@@ -236,52 +220,6 @@ class Workflow(Generic[P, R]):
             coro: Coroutine[Any, Any, Any] = self.fn(*bound.args, **bound.kwargs)
             return coro
         return sync_body(run, functools.partial(self.fn, *bound.args, **bound.kwargs))
-
-
-class _Shape:
-    """What a workflow's function takes and returns, found out at first use: annotations may name
-    later classes."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self._fn = fn
-        self.checked = False
-
-    @functools.cached_property
-    def signature(self) -> inspect.Signature:
-        return inspect.signature(self._fn)
-
-    @functools.cached_property
-    def hints(self) -> tuple[dict[str, Any], Any]:
-        return codec.hints(self._fn)
-
-    @functools.cached_property
-    def expected(self) -> list[tuple[str, Any]]:
-        """Parameters with an annotation that a value can be checked against."""
-        named = [
-            name
-            for name, parameter in self.signature.parameters.items()
-            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        ]
-        hints = self.hints[0]
-        return [(name, hints[name]) for name in named if name in hints]
-
-    @functools.cached_property
-    def defaults(self) -> dict[str, str]:
-        """As they would be sent; those that cannot be are left out."""
-        found = {}
-        for name, parameter in self.signature.parameters.items():
-            try:
-                sent = codec.encode({name: parameter.default}, annotation=self.table, what=name)
-            except HoldfastError:
-                continue
-            found[name] = json.dumps(json.loads(sent)[name])
-        return found
-
-    @functools.cached_property
-    def table(self) -> Any:
-        """One annotation that reaches every class the parameters name."""
-        annotations = tuple(self.hints[0].values())
-        return tuple.__class_getitem__(annotations) if annotations else None
 
 
 class AsyncWorkflow(Workflow[P, R]):
