@@ -13,7 +13,7 @@ from tests.adapters.one.agent_framework_teams import (
 )
 
 CASES = "agent_framework_teams"
-SOME = pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.full)])
+SOME = pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.full)])
 CAREFUL = [
     Reply(
         tool_calls=[("delete", {"path": "a"}), ("delete", {"path": "b"}), ("search", {"q": "c"})]
@@ -60,7 +60,8 @@ def test_calls_of_an_agent_in_a_workflow_are_approved_one_by_one(
     assert outcome["result"] == ["Done."]
 
 
-@SOME
+@pytest.mark.full
+@pytest.mark.parametrize("every", [1])
 def test_a_group_chat_goes_on_where_it_was_killed(zygote: Zygote, every: int) -> None:
     outcome = check_every_kill(zygote, "group_chat", plays_sequential, every=every)
     assert "maximum number of rounds" in outcome["result"][0]
