@@ -76,7 +76,13 @@ pools: list[Executor] = []
 @pytest.fixture
 def pool() -> Iterator[None]:
     # Forked from here, with the threads of other tests, a process might stand still.
-    spawned = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    spawned = ProcessPoolExecutor(
+        1,
+        mp_context=multiprocessing.get_context("spawn"),
+        # Who starts tests in the background lets them ignore interrupts.
+        initializer=signal.signal,
+        initargs=(signal.SIGINT, signal.default_int_handler),
+    )
     with spawned:
         pools.append(spawned)
         yield

@@ -137,7 +137,7 @@ async def test_a_body_that_spins_fails_and_the_error_names_the_line() -> None:
             await asyncio.sleep(0)
 
     line = inspect.getsourcelines(spins.fn)[1] + 4
-    async with Environment([spins], patience=timedelta(seconds=60)) as env:
+    async with Environment([spins], patience=timedelta(seconds=240)) as env:
         with pytest.raises(holdfast.RunFailed) as failed:
             await env.result(await env.start(spins))
     assert isinstance(failed.value.__cause__, holdfast.BodySpins)
