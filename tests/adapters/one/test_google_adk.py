@@ -17,7 +17,7 @@ SCRIPT = [
     Reply(text="All is well.\nReally.", chunk=4),
 ]
 
-EVERY = [5, pytest.param(1, marks=pytest.mark.full)]
+EVERY = [7, pytest.param(1, marks=pytest.mark.full)]
 """Of the commits after which it is killed."""
 
 CASES = "google_adk_cases"

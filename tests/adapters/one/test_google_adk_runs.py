@@ -18,7 +18,7 @@ import holdfast
 from holdfast.adapters.google_adk import durable
 from holdfast.clock import SystemClock
 from holdfast.testing.crashes import crash_everywhere
-from holdfast.testing.model_server import ModelServer, Reply
+from holdfast.testing.model_server import Asked, ModelServer, Reply
 from tests.adapters.one.google_adk_parts import (
     ONCE,
     SOON,
@@ -129,6 +129,37 @@ async def test_a_sync_tool_may_call_steps_in_a_thread(connect: Connect) -> None:
         assert await result_of(asks) == ["Done."]
         told = model.requests[1].body["contents"][-1]["parts"][0]["functionResponse"]
         assert told["response"] == {"result": "noted a"}
+
+
+async def test_an_agent_for_a_single_turn_nests_under_its_call(connect: Connect) -> None:
+    def script(asked: Asked) -> Any:
+        if "You help." in str(asked.body["systemInstruction"]):
+            return "Helped."
+        return calls(("helper", {"request": "help"}))[asked.turn]
+
+    with ModelServer(script) as model:
+        helper = LlmAgent(
+            name="helper", model=connect(model), instruction="You help.", mode="single_turn"
+        )
+        agent = durable(LlmAgent(name="boss", model=connect(model), sub_agents=[helper]))
+        async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
+            run = await app.start(agent, "hello")
+            assert await asyncio.wait_for(run.result(), 30) == "Done."
+            keys = [entry.key for entry in await app.history(run.id)]
+        assert "/helper:call_0_0@0/helper.model#0" in keys
+
+
+async def test_a_tool_that_runs_nodes_is_refused(connect: Connect) -> None:
+    with ModelServer(calls(("delegate", {}))) as model:
+        helper = LlmAgent(name="helper", model=connect(model), mode="single_turn")
+
+        async def delegate(tool_context: ToolContext) -> Any:
+            """Delegates."""
+            return await tool_context.run_node(helper, node_input="help")
+
+        agent = durable(LlmAgent(name="boss", model=connect(model), tools=[delegate]))
+        cause = await cause_of(agent, "hello")
+    assert isinstance(cause, holdfast.Unsupported) and "the node itself" in str(cause)
 
 
 # People

@@ -100,6 +100,21 @@ async def _nested(now: Active, work: Callable[[], Awaitable[Any]]) -> Any:
     return await work()
 
 
+def no_nodes_in_steps(run_node: Callable[..., Any]) -> Callable[..., Any]:
+    """Around `Context.run_node`."""
+
+    async def run(self: Any, *args: Any, **named: Any) -> Any:
+        now = active()
+        if now is not None and not now.place.is_near:
+            raise holdfast.Unsupported(
+                "what a node says would be lost on replay if a tool runs it, which is a step: give "
+                "the agent the node itself as a tool, or an AgentTool"
+            )
+        return await run_node(self, *args, **named)
+
+    return run
+
+
 def _runs_nodes(tool: BaseTool, context: ToolContext) -> bool:
     if isinstance(tool, hooks.AgentTool | hooks.NodeTool):
         return True
