@@ -147,8 +147,9 @@ async def test_20_000_runs_that_came_since_cost_a_write_nothing(
     before = await costs_of_writes(session, run)
     await session.execute(INSERT, *{"id": "other", **USUAL}.values())
     after = await costs_of_writes(session, run)
+    # An old server adds up what a few transactions did; to read all would be 20,000 each.
     for had, has in zip(before, after, strict=True):
-        assert has <= had + 60, (before, after)
+        assert has <= had + 1000, (before, after)
 
 
 async def test_who_comes_back_starts_where_the_last_one_served_stood(session: Any) -> None:
