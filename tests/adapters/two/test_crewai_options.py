@@ -73,7 +73,7 @@ async def test_a_flow_can_be_an_instance_and_each_of_its_runs_has_its_own() -> N
 
     flow = durable(Counting(initial_state={"from": "here"}), name="counting")
     async with holdfast.Holdfast(":memory:", workflows=[flow]) as app:
-        runs = [await app.start(flow) for _ in range(2)]
+        runs: list[Any] = [await app.start(flow) for _ in range(2)]
         assert [await run.result() for run in runs] == [[1, "here"], [1, "here"]]
 
 

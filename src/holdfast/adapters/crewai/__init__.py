@@ -63,8 +63,8 @@ def durable(
         own_name = name or (given.name if given.name != _UNNAMED else None)
     elif isinstance(given, Flow) or (isinstance(given, type) and issubclass(given, Flow)):
         made = flows.durable_flow(given, settings)
-        kind = given if isinstance(given, type) else type(given)
-        own_name = name or (None if kind is given else given.name) or kind.__name__
+        kind = flows.class_of(given)
+        own_name = name or (None if kind is given else made.name) or kind.__name__
     else:
         raise TypeError(f"durable() takes a Crew, a Flow or a class of flows, not {given!r}")
     if own_name is not None:
