@@ -30,11 +30,17 @@ QUIET = {
 
 
 class EffectServer(LoopbackServer):
-    def __init__(self) -> None:
+    """`failing` says which effects do not come about at first, and how often."""
+
+    def __init__(self, failing: dict[str, int] | None = None) -> None:
         super().__init__()
         self.effects: list[dict[str, Any]] = []
+        self._failing = Counter(failing or {})
 
     def handle(self, request: Request) -> Response:
+        if self._failing[request.body["name"]] > 0:
+            self._failing[request.body["name"]] -= 1
+            return Response({}, status=503)
         self.effects.append(request.body)
         return Response({})
 
@@ -43,6 +49,7 @@ class Zygote:
     """A process that forks one for each run; see zygote.py."""
 
     def __init__(self, cases: str) -> None:
+        self.cases = cases.rpartition(".")[2]
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.adapters.zygote", cases],
             cwd=ROOT,
@@ -71,12 +78,18 @@ class World:
     """One life of an agent: its store, its model and the observer of its effects."""
 
     def __init__(
-        self, zygote: Zygote, case: str, script: Script, answers: dict[str, Any] | None = None
+        self,
+        zygote: Zygote,
+        case: str,
+        script: Script,
+        answers: dict[str, Any] | None = None,
+        *,
+        failing: dict[str, int] | None = None,
     ) -> None:
         self._zygote, self._case, self._answers = zygote, case, answers or {}
         self._folder = tempfile.TemporaryDirectory(prefix="hf-")
         self.model = ModelServer(script)
-        self.effects = EffectServer()
+        self.effects = EffectServer(failing)
 
     def __enter__(self) -> World:
         self.model.start()
