@@ -14,7 +14,7 @@ WORKERS ?= 4
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-frameworks lint mypy fmt bench clean venv
+.PHONY: help demo test test-full test-frameworks matrix lint mypy fmt bench bench-frameworks clean venv
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -34,6 +34,10 @@ test-frameworks: .venv-one/.ready .venv-two/.ready  ## the adapters, with the re
 	.venv-two/bin/python -m mypy --config-file frameworks/mypy.ini src/holdfast/adapters/crewai tests/adapters/two
 	.venv-one/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/adapters/one
 	.venv-two/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/adapters/two
+	$(PYTHON) -m tests.adapters.matrix
+
+matrix:  ## write what the adapters' tests have shown into docs/adapters.md
+	$(PYTHON) -m tests.adapters.matrix --write
 
 lint: $(READY)  ## ruff, mypy, pyright and the import layers
 	$(BIN)/ruff check .
@@ -54,6 +58,10 @@ fmt: $(READY)  ## format, and fix what can be fixed
 
 bench: $(READY)  ## measure
 	$(BIN)/python -m benchmarks
+
+bench-frameworks: .venv-one/.ready .venv-two/.ready  ## measure what the adapters cost
+	.venv-one/bin/python -m benchmarks.adapters one
+	.venv-two/bin/python -m benchmarks.adapters two
 
 venv: $(READY)  ## only set up .venv
 

@@ -35,7 +35,7 @@ async def test_tools_of_mcp_servers_are_steps_in_one_session(tmp_path: Path) -> 
             Agent(
                 OpenAIChatModel("m", provider=provider),
                 name="adds",
-                toolsets=[MCPToolset(transport, id="sums")],
+                toolsets=[MCPToolset(transport, id="sums", init_timeout=60)],
             )
         )
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
