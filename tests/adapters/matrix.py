@@ -58,10 +58,16 @@ def _version(name: str) -> str:
 
 
 def note(environment: str, outcomes: dict[str, bool]) -> None:
-    """Called by pytest when it has run an environment's tests."""
+    """Called by pytest when it has run tests of an environment: all of them, or a few again."""
     path = _noted(environment)
     path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(sorted(test for test, passed in outcomes.items() if passed)))
+    path.write_text(json.dumps({**_outcomes(environment), **outcomes}, indent=1))
+
+
+def _outcomes(environment: str) -> dict[str, bool]:
+    path = _noted(environment)
+    found: dict[str, bool] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def _noted(environment: str) -> Path:
@@ -69,10 +75,8 @@ def _noted(environment: str) -> Path:
 
 
 def main() -> None:
-    passed: set[str] = set()
-    for environment in ENVIRONMENTS:
-        if _noted(environment).exists():
-            passed |= set(json.loads(_noted(environment).read_text()))
+    noted = [_outcomes(environment) for environment in ENVIRONMENTS]
+    passed = {test for outcomes in noted for test, has_passed in outcomes.items() if has_passed}
     text = DOCS.read_text()
     before, _, rest = text.partition(BEGIN)
     wanted = f"{before}{BEGIN}\n\n{table(passed)}\n\n{END}{rest.partition(END)[2]}"

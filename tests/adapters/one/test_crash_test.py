@@ -84,7 +84,7 @@ def test_an_unchanged_agent_repeats_its_work_and_a_durable_one_does_not(
     command = [sys.executable, "-m", "holdfast", "crash-test", "my_agent.py", "Give it back"]
     with ModelServer(SCRIPT) as model:
         done = subprocess.run(
-            [*command, "--yes", "--json", "--every", "3"],
+            [*command, "--yes", "--json", "--every", "5"],
             cwd=tmp_path,
             env=environment(**QUIET, MODEL=model.url),
             capture_output=True,
