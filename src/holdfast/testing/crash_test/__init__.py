@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.errors import HoldfastError, Unsupported
+from holdfast.testing.crash_test.taps import SIGKILL
 
 LOG_LINES_SHOWN = 30
 _CHILD = [sys.executable, "-m", f"{__name__}.child"]
@@ -94,14 +94,15 @@ class CrashTest:
     def __init__(
         self, file: Path, name: str | None, input: Any, *, seconds_max: float, every: int
     ) -> None:
-        if os.name != "posix":
-            raise Unsupported("crash-test kills processes by SIGKILL, which Windows does not have")
         self._task = {"file": str(file.resolve()), "name": name, "input": input}
         self._seconds_max = seconds_max
         self._every = every
+        self._folder = Path()
 
     def run(self, tell: Callable[[int, int], None]) -> Report:
         """`tell` hears how many kills are behind us, and how many there are."""
+        if sys.platform == "win32":
+            raise Unsupported("crash-test kills processes by SIGKILL, which Windows does not have")
         with tempfile.TemporaryDirectory(prefix="holdfast-crash-test-") as folder:
             self._folder = Path(folder)
             durable = self._undisturbed(store="whole.db", effects=None)
@@ -207,7 +208,7 @@ class CrashTest:
                 )
             log.seek(0)
             events = [json.loads(line) for line in told.splitlines()]
-            return Life(events, process.returncode == -signal.SIGKILL, log.read())
+            return Life(events, process.returncode == -SIGKILL, log.read())
 
 
 def _read(pipe: int, until: float) -> bytes | None:

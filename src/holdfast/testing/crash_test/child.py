@@ -9,7 +9,6 @@ import asyncio
 import inspect
 import json
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import holdfast
 from holdfast.store.base import Append, Operation, Outcome
 from holdfast.store.sqlite import SQLiteStore
 from holdfast.testing.crash_test import agent
-from holdfast.testing.crash_test.taps import Functions, Models, Reporter
+from holdfast.testing.crash_test.taps import SIGKILL, Functions, Models, Reporter
 from holdfast.types import HALTED, Kind, RunRow, Status
 
 RUN_ID = "crash-test"
@@ -57,7 +56,7 @@ class MortalStore(SQLiteStore):
             self._reporter.tell(event="commit", steps=steps)
             self._commits += 1
             if self._commits == self._die_after:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), SIGKILL)
         return outcomes
 
 

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import json
 import os
-import signal
 import sys
 import time
 from collections import Counter
@@ -26,6 +25,7 @@ from typing import Any
 
 from holdfast.engine.context import scope
 
+SIGKILL = 9  # not known to `signal` on Windows
 TAP = "__holdfast_tap__"
 MODEL_PATHS = (
     "/chat/completions",
@@ -65,7 +65,7 @@ class Reporter:
         self.tell(event="done", kind=kind, name=name, **more)
         self._done += 1
         if self._done == self._die_after_calls:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), SIGKILL)
 
 
 def _step() -> str | None:
