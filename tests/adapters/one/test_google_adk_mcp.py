@@ -7,7 +7,6 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
 from google.adk.agents import LlmAgent
 from google.adk.tools.mcp_tool import McpToolset, StdioConnectionParams
 from mcp import StdioServerParameters
@@ -31,8 +30,6 @@ def notes(log: Path) -> McpToolset:
     return McpToolset(connection_params=StdioConnectionParams(server_params=params, timeout=60))
 
 
-# ADK asks for a field by its old name first, of which fastmcp warns if another test has loaded it.
-@pytest.mark.filterwarnings("ignore:Accessing `Tool.inputSchema` is deprecated")
 async def test_tools_of_mcp_servers_are_steps_in_one_session(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with ModelServer(SCRIPT) as model:
