@@ -13,7 +13,7 @@ import holdfast
 async def result_of(workflow: Any, *args: Any) -> Any:
     async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
         run = await app.start(workflow, *args)
-        return await asyncio.wait_for(run.result(), 60)
+        return await asyncio.wait_for(run.result(), 120)
 
 
 async def cause_of(workflow: Any, *args: Any) -> BaseException:

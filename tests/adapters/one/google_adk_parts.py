@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from google.adk.agents.run_config import RunConfig, StreamingMode
 from google.adk.events import Event
 from google.adk.models import Gemini
@@ -43,19 +41,6 @@ async def clients() -> AsyncIterator[Connect]:
 
 def calls(*tools: Any) -> list[Any]:
     return [Reply(tool_calls=tools), "Done."]
-
-
-async def result_of(workflow: Any, *args: Any) -> Any:
-    async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
-        run = await app.start(workflow, *args)
-        return await asyncio.wait_for(run.result(), 30)
-
-
-async def cause_of(workflow: Any, *args: Any) -> BaseException:
-    with pytest.raises(holdfast.RunFailed) as failed:
-        await result_of(workflow, *args)
-    assert failed.value.__cause__ is not None
-    return failed.value.__cause__
 
 
 def runner_of(agent: Any) -> Runner:

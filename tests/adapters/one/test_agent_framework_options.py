@@ -3,7 +3,6 @@ tools change. `crash_everywhere` replays in a process in which everything is war
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Any
@@ -26,6 +25,7 @@ from holdfast.adapters._shared import UntestedVersion
 from holdfast.adapters.agent_framework import durable, hooks
 from holdfast.testing import crash_everywhere
 from holdfast.testing.model_server import Asked, ModelServer, Reply
+from tests.adapters.outcomes import cause_of, result_of
 
 SOON = holdfast.Retry(attempts=3, backoff=timedelta(milliseconds=1))
 ONCE = holdfast.Retry(attempts=1)
@@ -46,19 +46,6 @@ async def connect() -> AsyncIterator[Connect]:
     yield connect
     for client in clients:
         await client.client.close()
-
-
-async def result_of(workflow: Any, *args: Any) -> Any:
-    async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
-        run = await app.start(workflow, *args)
-        return await asyncio.wait_for(run.result(), 30)
-
-
-async def cause_of(workflow: Any, *args: Any) -> BaseException:
-    with pytest.raises(holdfast.RunFailed) as failed:
-        await result_of(workflow, *args)
-    assert failed.value.__cause__ is not None
-    return failed.value.__cause__
 
 
 def run_of(agent: Any) -> Any:

@@ -24,12 +24,11 @@ from tests.adapters.one.google_adk_parts import (
     SSE,
     Connect,
     asking,
-    cause_of,
     clients,
-    result_of,
     runner_of,
     texts,
 )
+from tests.adapters.outcomes import cause_of, result_of
 
 OVERFLOW = Reply(
     status=400, text="The input token count (9) exceeds the maximum number of tokens allowed (8)."

@@ -25,12 +25,11 @@ from tests.adapters.one.google_adk_parts import (
     Connect,
     asking,
     calls,
-    cause_of,
     clients,
-    result_of,
     runner_of,
     texts,
 )
+from tests.adapters.outcomes import cause_of, result_of
 
 
 @pytest.fixture
