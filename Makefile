@@ -9,6 +9,8 @@ TYPES += pyright-3.11-Darwin pyright-3.11-Windows
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN || echo 2)
 # Tests wait more than they compute: for processes, leases, servers.
 WORKERS ?= 4
+# Without it pytest leaves out what is marked `full`.
+EVERY := -m "full or not full" --timeout 1800
 
 # Tests start hundreds of processes: without it each would compile everything anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,15 +27,16 @@ demo: $(READY)  ## watch a run survive a crash
 test: lint  ## lint, then the core tests
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-full: lint  ## lint, then every test, the long ones included
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "full or not full" --timeout 1800
+test-full: lint  ## lint, then every test, the long ones and the frameworks' included
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(EVERY)
+	@$(MAKE) --no-print-directory test-frameworks WHICH='$(EVERY)'
 
 # CrewAI cannot be installed with the others: it has an environment to itself.
 test-frameworks: .venv-one/.ready .venv-two/.ready  ## the adapters, with the real frameworks
 	.venv-one/bin/python -m mypy --config-file frameworks/mypy.ini src/holdfast/adapters tests/adapters
 	.venv-two/bin/python -m mypy --config-file frameworks/mypy.ini src/holdfast/adapters/crewai tests/adapters/two
-	.venv-one/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/adapters/one
-	.venv-two/bin/python -m pytest -n $(WORKERS) --dist loadfile tests/adapters/two
+	.venv-one/bin/python -m pytest -n $(WORKERS) --dist loadfile $(WHICH) tests/adapters/one
+	.venv-two/bin/python -m pytest -n $(WORKERS) --dist loadfile $(WHICH) tests/adapters/two
 	$(PYTHON) -m tests.adapters.matrix
 
 matrix:  ## write what the adapters' tests have shown into docs/adapters.md
@@ -67,7 +70,7 @@ venv: $(READY)  ## only set up .venv
 
 # The frameworks have environments of their own, each pinned as a whole.
 .venv-%/.ready: frameworks/%.txt frameworks/%.constraints.txt pyproject.toml constraints.txt
-	$(PYTHON) -m venv .venv-$*
+	$(PYTHON) -m venv --clear .venv-$*
 	.venv-$*/bin/python -m pip install -q -c constraints.txt hatchling editables
 	.venv-$*/bin/python -m pip install -q -c frameworks/$*.constraints.txt -r frameworks/$*.txt
 	.venv-$*/bin/python -m pip install -q -c frameworks/$*.constraints.txt --no-build-isolation -e .
@@ -83,7 +86,7 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 	  echo "holdfast needs Python 3.11 or newer, and $(PYTHON) is" \
 	    "$$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 ..." >&2; exit 1; }
-	$(PYTHON) -m venv .venv
+	$(PYTHON) -m venv --clear .venv
 	$(BIN)/python -m pip install -q -c constraints.txt hatchling editables
 	$(BIN)/python -m pip install -q -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
