@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -459,9 +458,9 @@ async def test_a_schedule_that_cannot_tick_holds_nobody_up(
     store = Telling()
     often = Schedule("often", empty, every=timedelta(minutes=10))
     async with stage.play(often, store=store) as env:
-        row = replace(await only(env), next_at=env.clock.now(), cron="0 * * * *")
-        await store.put_schedule(replace(row, name="a zone", zone="Mars/Olympus"), seen=None)
-        await store.put_schedule(replace(row, name="cron", cron="? * * * *"), seen=None)
+        row = (await only(env))._replace(next_at=env.clock.now(), cron="0 * * * *")
+        await store.put_schedule(row._replace(name="a zone", zone="Mars/Olympus"), seen=None)
+        await store.put_schedule(row._replace(name="cron", cron="? * * * *"), seen=None)
         env.worker.wake()
         for _ in range(6):
             store.ticked.clear()

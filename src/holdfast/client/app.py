@@ -353,8 +353,7 @@ class Holdfast(Queueing, Scheduling):
             fairness_key=row.fairness_key or None,
         )
         new = new_run(row.workflow, row.input, self._parts.clock, options)
-        new.options = row.options
-        started = await self.store.fork(run_id, at, new)
+        started = await self.store.fork(run_id, at, new._replace(options=row.options))
         if not started.created:
             raise IdReused(f"run {new.id!r} exists already; a fork needs an id of its own")
         return Run(self, started.row.id, found)

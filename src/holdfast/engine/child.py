@@ -76,11 +76,14 @@ class Child(Waitable[R]):
         workflow, clock = self._workflow, run.host.clock
         digest = workflow.digest(self._input)
         new = new_run(workflow.name, self._input, clock, workflow.options, digest)
-        new.id = self.id
-        new.parent, new.parent_step = run.row.key, self._claim.key
-        new.session = new.session or run.row.session
-        if new.on_busy == "join":
-            new.on_busy = "enqueue"  # it is awaited, so it has to be a run of its own
+        new = new._replace(
+            id=self.id,
+            parent=run.row.key,
+            parent_step=self._claim.key,
+            session=new.session or run.row.session,
+            # It is awaited, so it has to be a run of its own.
+            on_busy="enqueue" if new.on_busy == "join" else new.on_busy,
+        )
         row = (await run.host.start(new)).row
         refuse_if_reused(row, new, self._workflow)
         if (row.parent, row.parent_step) == (run.row.key, self._claim.key):

@@ -23,7 +23,7 @@ from holdfast.engine.frame import Frame, Receiver, Wait
 from holdfast.engine.host import Host
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
-from holdfast.engine.session_view import SessionView
+from holdfast.engine.session_view import Change, SessionView
 from holdfast.engine.task import BodyTask
 from holdfast.errors import Diverged, Suspended
 from holdfast.store.base import Append, ContinueAs, End, Suspend
@@ -272,12 +272,12 @@ class Execution:
         complete = len(entries) == self.journal.last_seq - self.journal.durable_seq
         then = self.then if complete else None
         # Only what becomes of the run needs the time; entries have their own.
-        append = Append(self.row.key, self.row.epoch, entries, self.tick() if then else 0, then)
-        if self.new_promises:
-            append.promises, self.new_promises = self.new_promises, []
+        at = self.tick() if then else 0
+        promises, self.new_promises = self.new_promises, []
+        written: list[Change] = []
         if self.session is not None and self.session.unsent:
-            append.session = self.session.take(self.journal.durable_seq + len(entries))
-        return append
+            written = self.session.take(self.journal.durable_seq + len(entries))
+        return Append(self.row.key, self.row.epoch, entries, at, then, promises, written)
 
     @property
     def is_suspect(self) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVarTuple, get_args
+from typing import Any, NamedTuple, TypeVarTuple, get_args
 
 from holdfast import codec
 from holdfast.clock import Clock, Micros, to_datetime
@@ -114,7 +113,7 @@ def _check_name(name: object) -> None:
 
 def changed(row: ScheduleRow, now: Micros, **changes: Any) -> ScheduleRow:
     """The row with these changes, and a time of change that it never had before."""
-    return replace(row, updated_at=max(now, row.updated_at + 1), **changes)
+    return row._replace(updated_at=max(now, row.updated_at + 1), **changes)
 
 
 def resumed(row: ScheduleRow, now: Micros) -> ScheduleRow:
@@ -125,8 +124,7 @@ def resumed(row: ScheduleRow, now: Micros) -> ScheduleRow:
 # Ticks
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(NamedTuple):
     """A schedule's way from one tick, `at`, to the next."""
 
     at: Micros
@@ -181,8 +179,7 @@ def _run(row: ScheduleRow, id: str, at: Micros, clock: Clock) -> NewRun:
     what = f"the options of schedule {row.name!r}"
     given = codec.decode(row.options, what=what) if row.options else {}
     new = new_run(row.workflow, row.input, clock, RunOptions(id=id, **given))
-    new.options = codec.encode({"tick": at}, what=what)
-    return new
+    return new._replace(options=codec.encode({"tick": at}, what=what))
 
 
 def _iso(at: Micros) -> str:

@@ -13,11 +13,9 @@ timers and the wake-ups alike. A store must keep these promises:
 A store does not interpret payloads, does not know workflows, and never runs user code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.clock import Micros
 from holdfast.store.base_schedules import Due as Due
@@ -41,8 +39,7 @@ from holdfast.types import (
 )
 
 
-@dataclass(slots=True)
-class Start:
+class Start(NamedTuple):
     """Accepts a run. An id that exists already is not an error here: see Started.
 
     If that is an awaited child of the same parent, with the same input, its parent hears of its end
@@ -61,8 +58,7 @@ class Start:
     claim_for: WorkerId | None = None
 
 
-@dataclass(slots=True)
-class Started:
+class Started(NamedTuple):
     row: RunRow
     created: bool  # False: a run of this id was there; the caller compares the digests
     claimed: bool = False
@@ -84,22 +80,19 @@ class Suspend:
         self.reason = storable(self.reason)  # it may quote an error of the user's
 
 
-@dataclass(slots=True)
-class End:
+class End(NamedTuple):
     status: Status  # COMPLETED, FAILED or CANCELLED
     output: bytes | None
 
 
-@dataclass(slots=True)
-class ContinueAs:
+class ContinueAs(NamedTuple):
     """Start the run afresh: the journal is emptied, the generation rises, the input is new."""
 
     input: bytes
     digest: bytes
 
 
-@dataclass(slots=True)
-class StateWrite:
+class StateWrite(NamedTuple):
     """A change of the session's keyed state; `value` None deletes."""
 
     session: str
@@ -107,16 +100,14 @@ class StateWrite:
     value: bytes | None
 
 
-@dataclass(slots=True)
-class MessageWrite:
+class MessageWrite(NamedTuple):
     """A message at the end of the session's list."""
 
     session: str
     payload: bytes
 
 
-@dataclass(slots=True)
-class Append:
+class Append(NamedTuple):
     """Entries of one run, with dense sequence numbers, and what becomes of the run after them.
 
     Without entries, the newest one must have my epoch. REFUSED deletes the answer in `mail`: its
@@ -131,13 +122,11 @@ class Append:
     session: Sequence[StateWrite | MessageWrite] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     suspended: bool = False  # only ever True when Append.then was a Suspend
 
 
-@dataclass(slots=True)
-class Refused:
+class Refused(NamedTuple):
     """The operation was not done; every other one of the batch was."""
 
     error: Exception
@@ -147,14 +136,12 @@ Operation = Start | Append
 Outcome = Started | Appended | Refused
 
 
-@dataclass(slots=True)
-class Claimed:
+class Claimed(NamedTuple):
     row: RunRow
     seq: int  # of the claim entry, the newest of the journal
 
 
-@dataclass(frozen=True, slots=True)
-class Reservation:
+class Reservation(NamedTuple):
     """A call that a limiter is to admit: one per `interval`, after a quiet time `burst` at once."""
 
     name: str
@@ -163,8 +150,7 @@ class Reservation:
     place: Micros | None = None  # which it has, and keeps unless the limiter is held off longer
 
 
-@dataclass(slots=True)
-class Reaped:
+class Reaped(NamedTuple):
     worker: WorkerRow
     runs: list[RunId]
     quarantined: list[RunId]

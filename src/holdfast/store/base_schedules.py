@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from holdfast.clock import Micros
 from holdfast.types import NewRun, ScheduleRow, WorkerId
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
     from holdfast.store.base import Refused, Started
 
 
-@dataclass(frozen=True, slots=True)
-class Due:
+class Due(NamedTuple):
     """When there will be something to do."""
 
     run: Micros | None  # when the next run can be claimed
@@ -27,8 +25,7 @@ class Due:
         return min((at for at in times if at is not None), default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Ticked:
+class Ticked(NamedTuple):
     moved: bool  # False: nothing was done, see Store.tick
     run: Started | Refused | None = None  # Refused: its session was busy, or its id was used before
 

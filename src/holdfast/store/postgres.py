@@ -251,7 +251,8 @@ class PostgresStore(Queues, Schedules):
         return self._side
 
     async def register(self, worker: WorkerRow) -> Leasekeeper:
-        worker.host, worker.pid, worker.process_started = host.this_process()
+        name, pid, began = host.this_process()
+        worker = worker._replace(host=name, pid=pid, process_started=began)
         side = self._sidekick()
         try:
             # The locks come first: whoever sees the row may look at them at once.

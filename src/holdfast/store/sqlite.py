@@ -236,7 +236,8 @@ class SQLiteStore(Schedules):
 
     async def register(self, worker: WorkerRow) -> Leasekeeper:
         writer = self._writer
-        worker.host, worker.pid, worker.process_started = host.this_process()
+        name, pid, began = host.this_process()
+        worker = worker._replace(host=name, pid=pid, process_started=began)
         self._close_keeper(worker.id)  # of an earlier life under this id
         # The lock comes first: whoever sees the row may look at the lock at once.
         self._liveness.hold(worker.id)

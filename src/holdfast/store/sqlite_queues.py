@@ -79,10 +79,8 @@ def pause(db: Db, queue: str, paused: bool) -> None:
 
 
 def queues(db: Db, now: Micros) -> list[QueueRow]:
-    found = [QueueRow(*row) for row in db.execute(SQL["queues"], {"now": now})]
-    for row in found:
-        row.paused = bool(row.paused)
-    return found
+    found = (QueueRow(*row) for row in db.execute(SQL["queues"], {"now": now}))
+    return [row._replace(paused=bool(row.paused)) for row in found]
 
 
 # Limiters

@@ -78,7 +78,7 @@ def _next_tick(db: Db, workflows: Sequence[str]) -> Micros | None:
 
 
 def _put(db: Db, schedule: ScheduleRow, seen: ScheduleRow | None) -> bool:
-    values = {name: getattr(schedule, name) for name in ScheduleRow.__slots__}
+    values = schedule._asdict()
     if seen is not None:
         values |= {"seen_updated_at": seen.updated_at, "seen_next_at": seen.next_at}
     done = db.execute(SQL["add_schedule" if seen is None else "change_schedule"], values).rowcount

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from holdfast.engine.context import enclosing_step
@@ -148,7 +148,7 @@ def _first(append: Append, count: int) -> Append:
     """The append as it would be if the batch had ended after so many of its entries."""
     entries = append.entries[:count]
     writes = sum(entry.kind is Kind.STATE for entry in entries)
-    return replace(append, entries=entries, session=append.session[:writes], then=None)
+    return append._replace(entries=entries, session=append.session[:writes], then=None)
 
 
 def _is_final(entry: Entry) -> bool:

@@ -12,7 +12,6 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast import codec
@@ -82,7 +81,7 @@ class Ticker:
         clock = self._worker.clock
         for move in itertools.islice(moves(row, now), TICKS_PER_TURN_MAX):
             run = tick_run(row, move.tick, clock) if move.tick is not None else None
-            seen = replace(row, next_at=move.at)
+            seen = row._replace(next_at=move.at)
             ticked = await self._worker.store.tick(seen, move.next_at, at=move.tick, run=run)
             if not ticked.moved:
                 return  # somebody else was quicker, or has changed it
@@ -100,7 +99,7 @@ class Ticker:
         now = worker.clock.now()
         self._next, self._deadline = due.tick, due.deadline
         if self._failed and due.tick is not None and due.tick <= now:
-            due = replace(due, tick=await self._next_besides(now))
+            due = due._replace(tick=await self._next_besides(now))
         times = [at for at in (due.tick, due.deadline) if at is not None]
         if any(at <= now for at in times):
             worker.wake()  # it has come just now, or there are more than fit into a turn

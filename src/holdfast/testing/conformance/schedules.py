@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 from holdfast.errors import SessionBusy
@@ -69,15 +68,15 @@ class Schedules:
 
     async def test_a_schedule_is_changed_only_from_what_was_seen(self, store: Store) -> None:
         first = await put(store)
-        second = replace(first, cron="* * * * *", next_at=None, updated_at=NOW)
+        second = first._replace(cron="* * * * *", next_at=None, updated_at=NOW)
         assert await store.put_schedule(second, seen=first)
         assert await store.schedules() == [second]
-        third = replace(first, cron="1 * * * *", updated_at=NOW + 1)
+        third = first._replace(cron="1 * * * *", updated_at=NOW + 1)
         assert not await store.put_schedule(third, seen=first)
         assert await store.put_schedule(third, seen=second)
         assert (await store.tick(third, NEXT)).moved
         assert not await store.put_schedule(first, seen=third), "it has ticked since"
-        assert await store.schedules() == [replace(third, next_at=NEXT)]
+        assert await store.schedules() == [third._replace(next_at=NEXT)]
 
     async def test_a_change_leaves_the_last_tick_alone(self, store: Store) -> None:
         await tick(store, await put(store), "nightly@1")
@@ -145,7 +144,7 @@ class Ticks:
         assert found == ticked.run.row
         assert found.status is Status.PENDING
         assert {name: getattr(found, name) for name in fields} == fields
-        assert await only(store) == replace(seen, next_at=NEXT, last_at=NOW, last_run="nightly@1")
+        assert await only(store) == seen._replace(next_at=NEXT, last_at=NOW, last_run="nightly@1")
         assert await claim_ids(store) == ["nightly@1"]
 
     async def test_the_same_tick_is_not_made_twice(self, store: Store) -> None:
@@ -174,10 +173,10 @@ class Ticks:
 
     async def test_nothing_ticks_that_was_changed_paused_or_deleted(self, store: Store) -> None:
         seen = await put(store)
-        changed = replace(seen, input=b'["other"]', updated_at=NOW)
+        changed = seen._replace(input=b'["other"]', updated_at=NOW)
         assert await store.put_schedule(changed, seen=seen)
         assert not (await tick(store, seen)).moved, "its run would have the old input"
-        paused = replace(changed, paused=True, updated_at=NOW + 1)
+        paused = changed._replace(paused=True, updated_at=NOW + 1)
         assert await store.put_schedule(paused, seen=changed)
         assert not (await tick(store, paused)).moved
         assert await store.delete_schedule("nightly")
@@ -187,7 +186,7 @@ class Ticks:
     async def test_ticks_are_dropped_without_a_run(self, store: Store) -> None:
         seen = await put(store)
         assert await store.tick(seen, NEXT) == Ticked(moved=True)
-        assert await only(store) == replace(seen, next_at=NEXT)
+        assert await only(store) == seen._replace(next_at=NEXT)
         assert await store.tick(seen, NEXT) == Ticked(moved=False)
 
     async def test_the_last_tick_leaves_no_next_one(self, store: Store) -> None:

@@ -286,8 +286,7 @@ class State:
     async def test_state_and_messages_are_written_with_the_entries(self, store: Store) -> None:
         await worker(store)
         run = await started_and_claimed(store, "run", session="s")
-        operation = append(run, step(2))
-        operation.session = [
+        written: list[StateWrite | MessageWrite] = [
             StateWrite("s", "a", b"1"),
             StateWrite("s", "b", b"2"),
             StateWrite("s", "a", b"3"),
@@ -295,14 +294,13 @@ class State:
             MessageWrite("s", b"second"),
             MessageWrite("other", b"not ours"),
         ]
-        await do(store, operation)
+        await do(store, append(run, step(2))._replace(session=written))
         assert await store.session_state("s") == {"a": b"3", "b": b"2"}
         messages = await store.session_messages("s")
         assert [payload for _, payload in messages] == [b"first", b"second"]
         assert await store.session_messages("s", after=messages[0][0]) == messages[1:]
-        operation = append(run, step(3))
-        operation.session = [StateWrite("s", "a", None), StateWrite("s", "absent", None)]
-        await do(store, operation)
+        written = [StateWrite("s", "a", None), StateWrite("s", "absent", None)]
+        await do(store, append(run, step(3))._replace(session=written))
         assert await store.session_state("s") == {"b": b"2"}
         assert await store.session_state("nobody") == {}
 
@@ -312,18 +310,19 @@ class State:
         await store.reap("w1", NOW, dead=True)
         await worker(store, "w2")
         await claim(store, "w2")
-        operation = append(run, step(2))
-        operation.session = [StateWrite("s", "a", b"1"), MessageWrite("s", b"m")]
-        assert_lease_lost(await do(store, operation))
+        written: list[StateWrite | MessageWrite] = [
+            StateWrite("s", "a", b"1"),
+            MessageWrite("s", b"m"),
+        ]
+        assert_lease_lost(await do(store, append(run, step(2))._replace(session=written)))
         assert await store.session_state("s") == {}
         assert await store.session_messages("s") == []
 
     async def test_state_outlives_the_runs_of_its_session(self, store: Store) -> None:
         await worker(store)
         run = await started_and_claimed(store, "run", session="s")
-        operation = append(run, step(2))
-        operation.session = [StateWrite("s", "a", b"1")]
-        await do(store, operation)
+        written = [StateWrite("s", "a", b"1")]
+        await do(store, append(run, step(2))._replace(session=written))
         await end(store, run, 3)
         await store.prune(NOW + SECOND, 10)
         assert await store.get("run") is None
