@@ -191,7 +191,8 @@ class NoJournal(RequestError):
 
 
 class SessionBusy(RequestError):
-    """Another run holds the session, and `on_busy="reject"` was asked for."""
+    """The session has another run that has not ended: `on_busy="reject"` was asked for, or it was
+    to be deleted."""
 
 
 class NotOpen(RequestError):

@@ -41,6 +41,7 @@ async def test_a_timer_is_due_by_the_wall_clock_however_it_jumps(url: str) -> No
     clock = JumpingClock()
     async with holdfast.Holdfast(url, workflows=[nap], clock=clock) as app:
         app.store.poll_seconds = 1.0  # nobody tells of a jump: it is found out behind the timers
+        app.worker._tenure.timekeeper.close()  # type: ignore[union-attr]
         run = await app.start(nap, 5)
         await until(app, run, Status.WAITING)
         clock.offset = timedelta(hours=-5)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import BadArguments, IdRetired, UnknownRun
+from holdfast.errors import BadArguments, BadValue, IdRetired, SessionBusy, UnknownRun
 from holdfast.testing import Environment
 from holdfast.testing.kept_store import KeptStore
 from holdfast.worker import upkeep
@@ -110,7 +110,63 @@ async def test_a_worker_deletes_by_itself(monkeypatch: pytest.MonkeyPatch) -> No
     await store.discard()
 
 
-@pytest.mark.parametrize("bad", [{"runs": -timedelta(1)}, {"ids": -timedelta(1)}])
+@holdfast.workflow
+async def turn(wait: bool) -> list[str]:
+    chat = holdfast.session()
+    chat.append("hello")
+    if wait:
+        await holdfast.promise("answer", int)
+    return chat.messages
+
+
+async def test_sessions_are_kept_for_ever_by_default() -> None:
+    async with Environment([turn]) as env:
+        chat = env.app.with_options(session="ann")
+        await (await chat.start(turn, False)).result()
+        await env.advance(timedelta(days=10_000))
+        assert await env.worker.upkeep.prune() == 1
+        assert await env.worker.upkeep.prune_sessions() == 0
+        assert await (await chat.start(turn, False)).result() == ["hello"] * 2
+
+
+async def test_idle_sessions_are_deleted_if_so_told_and_those_that_wait_are_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(upkeep, "BATCH_SESSIONS", 2)
+    retention = Retention(sessions=timedelta(days=90))
+    options = WorkerOptions(memory_wait=timedelta(0), retention=retention)
+    async with Environment([turn], worker_options=options) as env:
+        for name in ("ann", "bob", "eve"):
+            await (await env.app.with_options(session=name).start(turn, False)).result()
+        patient = await env.app.with_options(session="patient").start(turn, True)
+        await env.advance(timedelta(days=89))
+        assert await env.worker.upkeep.prune_sessions() == 0
+        await (await env.app.with_options(session="eve").start(turn, False)).result()
+        await env.advance(timedelta(days=2))
+        assert await env.worker.upkeep.prune_sessions() == 2
+        for name, count in (("ann", 1), ("bob", 1), ("eve", 3)):
+            run = await env.app.with_options(session=name).start(turn, False)
+            assert await run.result() == ["hello"] * count
+        await env.app.resolve(patient.id, "answer", 1)
+        assert await patient.result() == ["hello"]
+
+
+async def test_a_session_is_deleted_by_hand_but_not_under_a_run() -> None:
+    async with Environment([turn]) as env:
+        chat = env.app.with_options(session="ann")
+        run = await chat.start(turn, True)
+        with pytest.raises(SessionBusy, match=run.id):
+            await env.app.delete_session("ann")
+        await env.app.resolve(run.id, "answer", 1, early=True)
+        assert await run.result() == ["hello"]
+        assert await env.app.delete_session("ann")
+        assert not await env.app.delete_session("ann")
+        assert await (await chat.start(turn, False)).result() == ["hello"]
+        with pytest.raises(BadValue):
+            await env.app.delete_session("\0")
+
+
+@pytest.mark.parametrize("bad", [{name: -timedelta(1)} for name in ("runs", "ids", "sessions")])
 def test_negative_times_are_refused(bad: dict[str, timedelta]) -> None:
     with pytest.raises(BadArguments, match="negative"):
         Retention(**bad)

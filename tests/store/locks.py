@@ -66,6 +66,11 @@ class Locks:
         found = [await self._pids(worker, n, False, "ShareLock") for n in which or (1, 2)]
         return [pid for pids in found for pid in pids]
 
+    async def waiting(self, worker: str) -> list[int]:
+        """The sessions of its own that wait for one of its locks."""
+        found = [await self._pids(worker, n, False, "ExclusiveLock") for n in (1, 2)]
+        return [pid for pids in found for pid in pids]
+
     async def cut(self, *pids: int) -> None:
         for pid in pids:
             await self.server.execute("SELECT pg_terminate_backend($1)", pid)

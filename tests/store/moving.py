@@ -38,6 +38,7 @@ INSERT INTO tombstones (id, workflow, status, digest, ended_at, expires_at)
     VALUES ('gone', 'research', 'completed', {bytes}, 1, 2), ('Gone', 'x', 'failed', {bytes}, 1, 9);
 INSERT INTO session_state (session, key, value) VALUES ('b', 'x', {bytes}), ('B', 'ä', {bytes});
 INSERT INTO session_messages (session, payload) VALUES ('b', {bytes}), ('b', {bytes});
+INSERT INTO sessions (name, used_at) VALUES ('b', 3), ('B', 0);
 INSERT INTO promises (run, name, key, kind, type, created_at, resolved)
     VALUES (1, 'p', '/p#0', 'promise', 'int', 1, {true}), (1, 'P', '/', 'approval', '', 1, {false});
 INSERT INTO joins (id, run, digest) VALUES ('joined', 1, {bytes});

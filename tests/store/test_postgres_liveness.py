@@ -6,7 +6,6 @@ Leases last for an hour unless a test is about them: what is noticed here, a loc
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
@@ -17,15 +16,13 @@ import pytest
 
 pytest.register_assert_rewrite("holdfast.testing")
 
-from holdfast.errors import StoreUnavailable  # noqa: E402
 from holdfast.store import upgrade  # noqa: E402
-from holdfast.store.base import Leasekeeper  # noqa: E402
-from holdfast.store.postgres import PostgresStore  # noqa: E402
-from holdfast.testing.conformance.given import NOW, started_and_claimed, worker  # noqa: E402
+from holdfast.testing.conformance.given import NOW, row, started_and_claimed  # noqa: E402
 from holdfast.testing.postgres import PostgresServer  # noqa: E402
 from holdfast.testing.proxy import Proxy  # noqa: E402
 from holdfast.types import WorkerRow  # noqa: E402
 from tests.store.locks import Locks, come_back, locks, until  # noqa: E402
+from tests.store.peer import Peer, through, watched_by  # noqa: E402
 from tests.store.spawning import Spawn, come, line, only_worker, spawning, tell  # noqa: E402
 
 
@@ -47,71 +44,10 @@ def spawn(url: str) -> Iterator[Spawn]:
         yield run
 
 
-class Peer:
-    """A worker of this process, with a store of its own."""
-
-    def __init__(self, url: str, name: str) -> None:
-        self.name = name
-        self.store = PostgresStore(url)
-        self.keeper: Leasekeeper
-        self.told: dict[str, asyncio.Event] = {}
-
-    async def __aenter__(self) -> Peer:
-        await self.store.open()
-        self.keeper = await worker(self.store, self.name)
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self.store.close()
-
-    async def watch_all(self) -> None:
-        for other in await self.store.workers():
-            if other.id != self.name:
-                self.told[other.id] = asyncio.Event()
-                self.store.watch(other, self.told[other.id].set)
-
-    @property
-    def gone(self) -> set[str]:
-        return {id for id, event in self.told.items() if event.is_set()}
-
-    async def ids(self) -> set[str]:
-        return {row.id for row in await self.store.workers()}
-
-    async def renewed(self) -> bool:
-        return await asyncio.to_thread(self.keeper.renew)
-
-    async def heard(self) -> bool:
-        """The same as `renewed`, asked again while there is no connection, as a worker does it."""
-        answers: list[bool] = []
-
-        async def answered() -> bool:
-            with contextlib.suppress(StoreUnavailable):
-                answers.append(await self.renewed())
-            return bool(answers)
-
-        await until(answered, f"{self.name} is connected")
-        return answers[0]
-
-    async def is_alive(self) -> bool:
-        return self.keeper.is_alive()
-
-    async def is_not_alive(self) -> bool:
-        return not self.keeper.is_alive()
-
-
 @pytest.fixture
 async def peer(url: str) -> AsyncIterator[Peer]:
     async with Peer(url, "peer") as made:
         yield made
-
-
-def through(proxy: Proxy, server: PostgresServer, url: str) -> str:
-    return url.replace(f":{server.port}/", f":{proxy.port}/")
-
-
-async def watched_by(peer: Peer, seen: Locks, name: str) -> None:
-    await peer.watch_all()
-    await until(lambda: seen.watchers(name), f"somebody waits for a lock of {name}")
 
 
 class TestDeath:
@@ -127,8 +63,7 @@ class TestDeath:
         (found,) = [row for row in await peer.store.workers() if row.id == "w1"]
         assert found.lease_left_seconds > 3000
         assert await seen.holders("w1") == []
-        assert await peer.store.reap("w1", NOW, dead=False) is None, "its lease has not run out"
-        reaped = await peer.store.reap("w1", NOW, dead=await peer.store.is_dead(found))
+        reaped = await peer.store.reap("w1", NOW)
         assert reaped is not None and reaped.runs == ["run of w1"]
 
     async def test_a_forked_child_that_lives_on_does_not_keep_it_alive(
@@ -237,7 +172,7 @@ class TestRing:
             await come(peer.told[name])
         assert {row.id for row in await peer.store.workers()} == {"w1", "w2", "peer"}
         for name in ("w1", "w2"):
-            assert await peer.store.reap(name, NOW, dead=True) is not None
+            assert await peer.store.reap(name, NOW) is not None
 
 
 class TestCutConnections:
@@ -298,13 +233,50 @@ class TestCutConnections:
                 proxy.cut()
                 await come(peer.told["w1"])
                 await until(cut_off.is_not_alive, "it has noticed")
-                reaped = await peer.store.reap("w1", NOW, dead=True)
+                reaped = await peer.store.reap("w1", NOW)
                 assert reaped is not None and reaped.runs == ["run"]
                 proxy.resume()
                 await seen.held_by_others_than("w1", *sessions)
                 assert not await cut_off.is_alive()
                 assert not await cut_off.heard()
                 assert not await cut_off.is_alive()
+
+    async def test_who_was_taken_for_dead_and_is_back_is_not_reaped(
+        self, url: str, postgres: PostgresServer, peer: Peer, seen: Locks
+    ) -> None:
+        """Whoever was told of a death may be stopped for long before it acts."""
+        with Proxy(postgres.port) as proxy:
+            async with Peer(through(proxy, postgres, url), "w1") as back:
+                await started_and_claimed(peer.store, "run", by="w1")
+                await watched_by(peer, seen, "w1")
+                sessions = await seen.holders("w1")
+                proxy.refuse()
+                proxy.cut()
+                await come(peer.told["w1"])
+                proxy.resume()
+                await seen.held_by_others_than("w1", *sessions)
+                assert await peer.store.reap("w1", NOW) is None
+                assert await back.heard() and await peer.ids() == {"w1", "peer"}
+                assert (await row(peer.store, "run")).owner == "w1"
+
+    async def test_who_is_just_being_reaped_does_not_come_back(
+        self, url: str, postgres: PostgresServer, peer: Peer, seen: Locks
+    ) -> None:
+        with Proxy(postgres.port) as proxy:
+            async with Peer(through(proxy, postgres, url), "w1") as cut_off:
+                await watched_by(peer, seen, "w1")
+                sessions = await seen.holders("w1")
+                proxy.refuse()
+                proxy.cut()
+                await come(peer.told["w1"])
+                async with seen.holder.transaction():
+                    reap = f'SELECT id FROM "{seen.schema}".reap($1, $2, false)'
+                    assert await seen.holder.fetchval(reap, "w1", NOW) == "w1"
+                    proxy.resume()
+                    await until(lambda: seen.waiting("w1"), "it wants its locks back")
+                    assert await seen.holders("w1") == []
+                await seen.held_by_others_than("w1", *sessions)
+                assert not await cut_off.heard()
 
 
 class TestServerLives:
@@ -342,7 +314,7 @@ class TestServerLives:
                 async with locks(url) as seen:
                     await seen.held_by_others_than("peer", *sessions)
                     assert not await peer.store.is_dead(row)
-                    assert await peer.store.reap("w1", NOW, dead=False) is None
+                    assert await peer.store.reap("w1", NOW) is None
                     row = await self.found(peer, "w1")
                     assert 3000 < row.lease_left_seconds <= 3600, "it has one lease of grace"
                     assert peer.gone == set()
@@ -350,7 +322,7 @@ class TestServerLives:
                         "UPDATE holdfast.holdfast SET server_since = now() - interval '2 hours'"
                     )
                     await come(peer.told["w1"])
-                reaped = await peer.store.reap("w1", NOW, dead=False)
+                reaped = await peer.store.reap("w1", NOW)
                 assert reaped is not None and reaped.runs == ["run of w1"]
                 assert await peer.ids() == {"peer"}
 

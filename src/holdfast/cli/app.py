@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli import control, crash_test, db, move, queues, runs, schedules, serve
+from holdfast.cli import control, crash_test, db, move, queues, runs, schedules, serve, sessions
 from holdfast.cli.target import report
 from holdfast.errors import HoldfastError
 
@@ -63,6 +63,7 @@ _db.command("check")(db.check)
 app.add_typer(_db, name="db")
 app.add_typer(schedules.commands, name="schedules")
 app.add_typer(queues.commands, name="queues")
+app.add_typer(sessions.commands, name="sessions")
 
 
 def main() -> None:

@@ -306,6 +306,12 @@ class Holdfast(Queueing, Scheduling):
         """Stops a run at its next step boundary, until it is resumed."""
         await self._post(run_id, MailKind.PAUSE, "", None)
 
+    async def delete_session(self, name: str) -> bool:
+        """Deletes a session's state and messages; False: it had none. SessionBusy while a run of it
+        has not ended. Ended runs stay, for as long as `Retention` says."""
+        refuse_if_no_text("the name of a session", name)
+        return await self.store.delete_session(name)
+
     async def _post(self, run_id: str, kind: MailKind, name: str, payload: bytes | None) -> None:
         refuse_if_no_id(run_id)
         refuse_if_no_text("the name of a promise or channel", name)

@@ -21,6 +21,7 @@ from holdfast.clock import Micros
 from holdfast.store.base_schedules import Due as Due
 from holdfast.store.base_schedules import ScheduleStore
 from holdfast.store.base_schedules import Ticked as Ticked
+from holdfast.store.base_sessions import SessionStore
 from holdfast.text import storable
 from holdfast.types import (
     Entry,
@@ -175,7 +176,7 @@ class Leasekeeper(Protocol):
     def close(self) -> None: ...
 
 
-class Store(ScheduleStore, Protocol):
+class Store(ScheduleStore, SessionStore, Protocol):
     url: str
     commits_at_once: int  # how many `commit`s it gains from
     poll_seconds: float  # how often a worker looks around, behind the notifications
@@ -294,15 +295,6 @@ class Store(ScheduleStore, Protocol):
         that holds the session, or else the first in order of arrival. None: no other run does."""
         ...
 
-    # Sessions
-
-    async def session_state(self, session: str) -> dict[str, bytes]: ...
-
-    async def session_messages(self, session: str, *, after: int = 0) -> list[tuple[int, bytes]]:
-        """The messages with ids above `after`, by id. Ids rise in the order in which they become
-        visible: what was read once stays the beginning of the list, whoever writes beside it."""
-        ...
-
     # Queues and limiters
 
     async def declare(self, queues: Sequence[QueueRow]) -> None:
@@ -350,8 +342,10 @@ class Store(ScheduleStore, Protocol):
         be known; returns the way to stop it."""
         ...
 
-    async def reap(self, worker: WorkerId, now: Micros, *, dead: bool) -> Reaped | None:
-        """Frees the runs of a worker that is dead, or whose lease has run out; None: neither.
+    async def reap(self, worker: WorkerId, now: Micros, *, dead: bool = False) -> Reaped | None:
+        """Frees the runs of a worker that is dead, or whose lease has run out; None: neither. That
+        is looked at in the transaction that frees them, so that nobody is reaped who has come back
+        meanwhile. `dead`: its death is certain by something else, and is not looked at.
 
         A run that made no progress since it was claimed gets a strike; see `claim` for suspects. A
         suspect that ran alone is quarantined at its fifth strike.

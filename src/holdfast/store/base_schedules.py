@@ -31,6 +31,10 @@ class Ticked(NamedTuple):
 
 
 class ScheduleStore(Protocol):
+    async def time(self) -> Micros | None:
+        """What time it is by the clock that all its users share; None: by this machine's own."""
+        ...
+
     async def next_due(
         self, workflows: Sequence[str], *, alone: bool = True, worker: WorkerId | None = None
     ) -> Due:

@@ -40,6 +40,7 @@ TABLES = (
     Table("promises", ("run", "name")),
     Table("session_state", ("session", "key")),
     Table("session_messages", ("id",), counted=True),
+    Table("sessions", ("name",)),
     Table("queues", ("name",)),
     Table("shares", ("queue", "key")),
     Table("limits", ("name",)),

@@ -41,7 +41,7 @@ from holdfast.store.postgres_schedules import Schedules
 from holdfast.store.postgres_servers import Servers
 from holdfast.store.postgres_side import Side
 from holdfast.store.postgres_values import run_values
-from holdfast.store.rows import entry, mail, promise, row_of, run_row
+from holdfast.store.rows import busy_with, entry, mail, promise, row_of, run_row
 from holdfast.types import (
     Entry,
     Mail,
@@ -243,6 +243,17 @@ class PostgresStore(Queues, Schedules):
         rows = await self._link.read(sql, session, after, seconds=LONG_READ_SECONDS)
         return [(row[0], row[1]) for row in rows]
 
+    async def delete_session(self, session: str) -> bool:
+        gone, open = await self._link.write("delete_session", session)
+        if open:
+            found = await self._link.read(self._sql["run_by_key"], open)
+            raise busy_with(session, run_row(found[0]).id if found else "?")
+        return gone > 0
+
+    async def prune_sessions(self, used_before: Micros, limit: int) -> int:
+        (row,) = await self._link.read(self._sql["prune_sessions"], used_before, limit)
+        return int(row[0])
+
     # Workers
 
     def _sidekick(self) -> Side:
@@ -303,7 +314,7 @@ class PostgresStore(Queues, Schedules):
         side.soon(side.watch_over, worker.id, died)
         return stop
 
-    async def reap(self, worker: WorkerId, now: Micros, *, dead: bool) -> Reaped | None:
+    async def reap(self, worker: WorkerId, now: Micros, *, dead: bool = False) -> Reaped | None:
         found = await self._link.read(self._sql["worker"], worker)
         if not found:
             return None
@@ -314,6 +325,10 @@ class PostgresStore(Queues, Schedules):
         return Reaped(WorkerRow(*found[0]), runs, [row[0] for row in rows[1:] if row[1]])
 
     # The rest
+
+    async def time(self) -> Micros | None:
+        (row,) = await self._link.read(self._sql["time"])
+        return int(row[0])
 
     def listen(self, callback: Callable[[], None], *, ends: bool = True) -> Callable[[], None]:
         stop = self._bell.listen(callback, ends)

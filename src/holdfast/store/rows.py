@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.clock import Micros, to_datetime
-from holdfast.errors import IdRetired
+from holdfast.errors import IdRetired, SessionBusy
 from holdfast.store.lanes import shown_key
 from holdfast.types import (
     Entry,
@@ -130,6 +130,14 @@ def row_of(new: NewRun, key: int, owner: str | None) -> RunRow:
         resumes=0,
         reason=None,
         fairness_key=new.fairness_key,
+    )
+
+
+def busy_with(session: str, run: str) -> SessionBusy:
+    """Why what a session holds cannot be deleted."""
+    return SessionBusy(
+        f"Session {session!r} has the run {run!r}, which has not ended and may need what the "
+        "session holds: nothing was deleted. Cancel the run, or wait for its end."
     )
 
 

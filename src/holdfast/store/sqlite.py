@@ -36,7 +36,7 @@ from holdfast.store.base import (
 )
 from holdfast.store.doorbell import Doorbell
 from holdfast.store.liveness import Liveness
-from holdfast.store.sqlite_lanes import Reader, Writer
+from holdfast.store.sqlite_lanes import Db, Reader, Writer
 from holdfast.store.sqlite_open import MEMORY, connected, open_database, path_of
 from holdfast.store.sqlite_rows import SQL
 from holdfast.store.sqlite_schedules import Schedules
@@ -215,6 +215,14 @@ class SQLiteStore(Schedules):
             lambda db: db.execute(SQL["messages"], (session, after)).fetchall(), short=False
         )
 
+    async def delete_session(self, session: str) -> bool:
+        return await self._writer.run(lambda db: sqlite_sessions.delete(db, session), short=False)
+
+    async def prune_sessions(self, used_before: Micros, limit: int) -> int:
+        return await self._writer.run(
+            lambda db: sqlite_sessions.prune(db, used_before, limit), short=False
+        )
+
     # Queues and limiters
 
     async def declare(self, queues: Sequence[QueueRow]) -> None:
@@ -271,8 +279,13 @@ class SQLiteStore(Schedules):
     async def workers(self) -> list[WorkerRow]:
         return await self._reader.run(sqlite_workers.workers)
 
-    async def reap(self, worker: WorkerId, now: Micros, *, dead: bool) -> Reaped | None:
-        reaped = await self._writer.run(lambda db: sqlite_workers.reap(db, worker, now, dead))
+    async def reap(self, worker: WorkerId, now: Micros, *, dead: bool = False) -> Reaped | None:
+        def work(db: Db) -> Reaped | None:
+            return sqlite_workers.reap(
+                db, worker, now, lambda row: dead or self._liveness.is_dead(row)
+            )
+
+        reaped = await self._writer.run(work)
         if reaped is not None:
             self._liveness.unlink(worker)
         return reaped
@@ -298,6 +311,9 @@ class SQLiteStore(Schedules):
         )
 
     # The rest
+
+    async def time(self) -> Micros | None:
+        return None
 
     def listen(self, callback: Callable[[], None], *, ends: bool = True) -> Callable[[], None]:
         # The bell tells everybody that something is new, and nobody what.

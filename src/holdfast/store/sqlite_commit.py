@@ -189,6 +189,8 @@ def _open_promises(db: Db, append: Append) -> None:
 
 
 def _write_session(db: Db, writes: Sequence[StateWrite | MessageWrite]) -> None:
+    for session in {write.session for write in writes}:
+        db.execute(SQL["know_session"], (session,))
     for write in writes:
         if isinstance(write, MessageWrite):
             db.execute(SQL["add_message"], (write.session, write.payload))

@@ -208,7 +208,7 @@ class SQLiteEnd:
         if living:
             raise in_use(self.shown, living)
         for worker in sqlite_workers.workers(db):
-            sqlite_workers.reap(db, worker.id, now, True)
+            sqlite_workers.reap(db, worker.id, now, lambda _: True)
         # Nobody would ever reap an owner that is not registered.
         for (owner,) in db.execute(_ORPHANS).fetchall():
             sqlite_workers.free(db, owner, now)

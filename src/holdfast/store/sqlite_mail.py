@@ -74,6 +74,7 @@ def end(db: Db, run: RunKey, status: Status, output: bytes | None, now: Micros) 
     session, parent, parent_step, generation = db.execute(SQL["place_of"], (run,)).fetchone()
     db.execute(SQL["end"], (status.value, output, now, now, run))
     if session is not None:
+        db.execute(SQL["use_session"], (now, session))
         sqlite_sessions.pass_on(db, session, now)
         db.ended.append(run)
     if parent is not None and parent_step is not None:

@@ -10,8 +10,10 @@ that is next out of the queue, calls `pass_on`. `is_next` decides, under the wri
 
 from __future__ import annotations
 
+import json
+
 from holdfast.clock import Micros
-from holdfast.store.rows import run_row
+from holdfast.store.rows import busy_with, run_row
 from holdfast.store.sqlite_lanes import Db
 from holdfast.store.sqlite_rows import SQL
 from holdfast.types import RunKey, RunRow
@@ -99,3 +101,24 @@ def took(db: Db, run: RunKey, session: str) -> None:
     """The run was claimed: its awaited children may go on beside it."""
     if db.execute(SQL["unblock_heirs"], (run, session)).rowcount:
         db.news = True
+
+
+def delete(db: Db, session: str) -> bool:
+    """Forgets what a session holds; False: it holds nothing."""
+    runs = db.execute(SQL["session_runs"], (session,)).fetchall()
+    if runs:
+        raise busy_with(session, runs[0][1])
+    return _forget(db, [session])
+
+
+def prune(db: Db, used_before: Micros, limit: int) -> int:
+    idle = [name for (name,) in db.execute(SQL["idle_sessions"], (used_before, limit))]
+    if idle:
+        _forget(db, idle)
+    return len(idle)
+
+
+def _forget(db: Db, sessions: list[str]) -> bool:
+    which = (json.dumps(sessions),)
+    tables = ("state", "messages", "sessions")
+    return sum(db.execute(SQL[f"forget_{table}"], which).rowcount for table in tables) > 0

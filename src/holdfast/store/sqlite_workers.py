@@ -51,12 +51,14 @@ def deregister(db: Db, worker: WorkerId) -> None:
     db.execute(SQL["delete_worker"], (worker,))
 
 
-def reap(db: Db, worker: WorkerId, now: Micros, dead: bool) -> Reaped | None:
+def reap(
+    db: Db, worker: WorkerId, now: Micros, is_dead: Callable[[WorkerRow], bool]
+) -> Reaped | None:
     found = db.execute(SQL["worker"], (worker,)).fetchone()
     if found is None:
         return None
     row = _worker_row(found)
-    if not dead and row.lease_left_seconds > 0:
+    if row.lease_left_seconds > 0 and not is_dead(row):
         return None
     db.execute(SQL["delete_worker"], (worker,))
     runs, quarantined = free(db, worker, now)

@@ -11,18 +11,22 @@ from holdfast.errors import BadArguments
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """How long ended runs are kept.
+    """How long ended runs and idle sessions are kept.
 
     runs: after its end; None: for ever.
     ids: how long a deleted run's id cannot be used again, so that a late retry of a request is not
     taken for a new one.
+    sessions: state and messages of a session, after its last run ended; None: until somebody
+    deletes them (`app.delete_session`).
     """
 
     runs: timedelta | None = timedelta(days=30)
     ids: timedelta = timedelta(days=30)
+    sessions: timedelta | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("runs", self.runs), ("ids", self.ids)):
+        given = {"runs": self.runs, "ids": self.ids, "sessions": self.sessions}
+        for name, value in given.items():
             if value is not None and value < timedelta(0):
                 raise BadArguments(f"Retention({name}={value!r}): it cannot be negative")
 

@@ -77,9 +77,10 @@ class Reaper:
             self._worker.look_soon(RETRY_SECONDS)
 
     async def _reap(self, row: WorkerRow) -> None:
-        store, now = self._worker.store, self._worker.clock.now()
-        reaped = await store.reap(row.id, now, dead=await store.is_dead(row))
+        reaped = await self._worker.store.reap(row.id, self._worker.clock.now())
         if reaped is None:
+            # Somebody else did, or it lives after all and is to be watched again.
+            self._worker.look_soon(RETRY_SECONDS)
             return
         log.warning(
             "worker %s (pid %d) is gone: %d runs go on elsewhere", row.id, row.pid, len(reaped.runs)

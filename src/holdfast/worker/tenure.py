@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import StoreError
 from holdfast.types import WorkerId, WorkerRow
 from holdfast.worker.lease import Lease
+from holdfast.worker.timekeeper import Timekeeper
 
 if TYPE_CHECKING:
     from holdfast.worker.worker import Worker
@@ -33,6 +34,7 @@ class Tenure:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._lease: Lease | None = None
+        self.timekeeper = Timekeeper(worker)
         self.beginning: asyncio.Task[None] | None = None  # anew
 
     def holds(self) -> bool:
@@ -41,16 +43,22 @@ class Tenure:
 
     async def begin(self) -> None:
         worker, options = self._worker, self._worker.options
+        await self.timekeeper.open()
         seconds = options.lease.total_seconds()
         here = socket.gethostname()
         row = WorkerRow(worker.id, "", os.getpid(), "", worker.clock.now(), seconds, note=here)
         since = time.monotonic()
-        keeper = await worker.store.register(row)
+        try:
+            keeper = await worker.store.register(row)
+        except BaseException:
+            self.timekeeper.close()
+            raise
         hang = options.hang.total_seconds()
         self._lease = Lease(keeper, since, seconds, hang, self.lost, self._restored)
         self._lease.start()
 
     def end(self) -> None:
+        self.timekeeper.close()
         if self._lease is not None:
             self._lease.stop()
 

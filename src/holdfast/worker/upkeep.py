@@ -1,4 +1,5 @@
-"""Deletes runs that ended long ago, a few at a time, so that a store does not grow for ever.
+"""Deletes runs that ended long ago, and sessions if so told, a few at a time, so that a store does
+not grow for ever.
 
 Every worker does it: the store sees to it that they do not wait for one another.
 """
@@ -22,6 +23,7 @@ log = logging.getLogger("holdfast")
 FIRST_SECONDS = 20.0
 EVERY_SECONDS = 300.0
 BATCH_RUNS = 200
+BATCH_SESSIONS = 20
 BREATH_SECONDS = 0.05
 """Between two batches: others want to write, too."""
 
@@ -47,8 +49,10 @@ class Upkeep:
             try:
                 if deleted := await self.prune():
                     log.info("%d runs that ended long ago were deleted", deleted)
+                if deleted := await self.prune_sessions():
+                    log.info("%d sessions that were not used for long were deleted", deleted)
             except StoreError as error:
-                log.warning("old runs cannot be deleted, trying again later: %s", error)
+                log.warning("old data cannot be deleted, trying again later: %s", error)
 
     async def prune(self) -> int:
         """Deletes all that is due; says how many runs."""
@@ -65,3 +69,16 @@ class Upkeep:
             if count < BATCH_RUNS:
                 return deleted
             await asyncio.sleep(BREATH_SECONDS)
+
+    async def prune_sessions(self) -> int:
+        """Deletes what sessions hold that are idle for long; says how many."""
+        idle = self._worker.options.retention.sessions
+        deleted = 0
+        while idle is not None:
+            before = self._worker.clock.now() - to_micros(idle)
+            count = await self._worker.store.prune_sessions(before, BATCH_SESSIONS)
+            deleted += count
+            if count < BATCH_SESSIONS:
+                break
+            await asyncio.sleep(BREATH_SECONDS)
+        return deleted

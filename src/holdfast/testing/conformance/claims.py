@@ -343,5 +343,9 @@ class Workers:
     async def test_a_worker_without_a_keeper_is_dead(self, store: Store) -> None:
         keeper = await worker(store)
         (found,) = await store.workers()
+        await started_and_claimed(store, "run")
+        assert await store.reap("w1", NOW) is None
         keeper.close()
         assert await store.is_dead(found)
+        reaped = await store.reap("w1", NOW)
+        assert reaped is not None and reaped.runs == ["run"]

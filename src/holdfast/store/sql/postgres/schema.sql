@@ -155,6 +155,13 @@ CREATE TABLE session_messages (
 );
 CREATE INDEX session_messages_session ON session_messages (session, id);
 
+-- Which sessions have state or messages, and when the last run of each ended; 0: its first has not.
+CREATE TABLE sessions (
+    name text PRIMARY KEY,
+    used_at bigint NOT NULL
+) WITH (fillfactor = 70);
+CREATE INDEX sessions_used ON sessions (used_at);
+
 CREATE TABLE workers (
     id text PRIMARY KEY,
     host text NOT NULL,

@@ -138,6 +138,13 @@ CREATE TABLE session_messages (
 );
 CREATE INDEX session_messages_session ON session_messages (session, id);
 
+-- Which sessions have state or messages, and when the last run of each ended; 0: its first has not.
+CREATE TABLE sessions (
+    name TEXT PRIMARY KEY,
+    used_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX sessions_used ON sessions (used_at);
+
 -- A lease ends at a reading of the monotonic clock, which counts from the boot: no change of the
 -- wall clock can end it, and a lease of another boot is over.
 CREATE TABLE workers (

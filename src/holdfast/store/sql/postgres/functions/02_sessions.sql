@@ -3,9 +3,14 @@
 -- be missing but is never left standing, since whoever frees a slot calls pass_on. All of it under the
 -- session's lock.
 
+CREATE OR REPLACE FUNCTION session_lock(_session text) RETURNS bigint
+LANGUAGE sql STABLE AS $$
+    SELECT hashtextextended(current_schema() || '/session/' || _session, 0);
+$$;
+
 CREATE OR REPLACE FUNCTION lock_session(_session text) RETURNS void
 LANGUAGE sql AS $$
-    SELECT pg_advisory_xact_lock(hashtextextended(current_schema() || '/session/' || _session, 0));
+    SELECT pg_advisory_xact_lock(session_lock(_session));
 $$;
 
 CREATE OR REPLACE FUNCTION lock_runs(_runs bigint[], _sessions text[] DEFAULT NULL) RETURNS void

@@ -82,6 +82,7 @@ BEGIN
         ready_at = NULL, blocked = false, holds_session = false, reason = NULL
     WHERE key = _run.key;
     IF _run.session IS NOT NULL THEN
+        UPDATE sessions SET used_at = _at WHERE name = _run.session;
         PERFORM pass_on(_run.session, _at);
         PERFORM start_unread(_run);
     END IF;
@@ -302,6 +303,10 @@ BEGIN
             prompt = excluded.prompt;
     END IF;
     IF _s_place IS NOT NULL THEN
+        INSERT INTO sessions (name, used_at)
+        SELECT DISTINCT s.session, 0 FROM unnest(_s_place, _s_session) AS s (place, session)
+        WHERE _outcome[s.place] = 1
+        ON CONFLICT (name) DO NOTHING;
         PERFORM write_session(s.session, s.key, s.value)
         FROM unnest(_s_place, _s_session, _s_key, _s_value) WITH ORDINALITY
             AS s (place, session, key, value, nth)

@@ -147,8 +147,7 @@ BEGIN
                 IF _due.session IS NOT NULL THEN
                     -- Rows are locked after sessions everywhere else, so this one must not wait:
                     -- whoever has the session now will ring.
-                    CONTINUE WHEN NOT pg_try_advisory_xact_lock(hashtextextended(
-                        current_schema() || '/session/' || _due.session, 0));
+                    CONTINUE WHEN NOT pg_try_advisory_xact_lock(session_lock(_due.session));
                     SELECT * INTO _run FROM runs WHERE key = _due.key;
                     IF NOT is_next(_run, _now) THEN
                         _passed_over := true;

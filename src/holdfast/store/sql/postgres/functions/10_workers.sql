@@ -129,8 +129,18 @@ BEGIN
     PERFORM ring();
 END $$;
 
--- Strikes a worker off and frees its runs, if it is dead or its lease has run out. No row: neither, or
--- somebody else did it; else the first row is the worker, and the others its runs.
+-- Whether a worker's death is certain, and will be until this transaction ends: a worker that has lost its
+-- locks and wants them back waits for it. Whoever watches has them in common with us.
+CREATE OR REPLACE FUNCTION stays_dead(_worker workers) RETURNS boolean
+LANGUAGE sql AS $$
+    SELECT _worker.server = server_life()
+        AND pg_try_advisory_xact_lock_shared(liveness_key(_worker.id, 1))
+        AND pg_try_advisory_xact_lock_shared(liveness_key(_worker.id, 2));
+$$;
+
+-- Strikes a worker off and frees its runs, if it is dead or its lease has run out; `_dead` if its death is
+-- certain by something else than its locks. No row: it lives, or somebody else did it; else the first row
+-- is the worker, and the others its runs.
 CREATE OR REPLACE FUNCTION reap(_worker text, _now bigint, _dead boolean)
 RETURNS TABLE (id text, quarantined boolean)
 LANGUAGE plpgsql SET search_path FROM CURRENT SET plan_cache_mode = force_generic_plan
@@ -140,7 +150,7 @@ DECLARE
 BEGIN
     PERFORM notice_server();
     SELECT * INTO _row FROM workers w WHERE w.id = _worker FOR UPDATE;
-    IF NOT FOUND OR NOT (_dead OR lease_left(_row) <= 0) THEN
+    IF NOT FOUND OR NOT (_dead OR lease_left(_row) <= 0 OR stays_dead(_row)) THEN
         RETURN;
     END IF;
     DELETE FROM workers w WHERE w.id = _worker;

@@ -92,6 +92,10 @@ SELECT key, value FROM "{schema}".session_state WHERE session = $1 ORDER BY key 
 -- A session's messages after one of them.
 SELECT id, payload FROM "{schema}".session_messages WHERE session = $1 AND id > $2 ORDER BY id;
 
+-- name: time
+-- What time it is by the server's clock.
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint;
+
 -- name: workers
 -- All workers, the oldest first.
 SELECT id, host, pid, process_started, started_at, lease_seconds, "{schema}".lease_left(w), note
@@ -117,6 +121,10 @@ SELECT id, quarantined FROM "{schema}".reap($1, $2, $3);
 -- name: prune
 -- Deletes runs that ended long ago.
 SELECT "{schema}".prune($1, $2, $3, $4);
+
+-- name: prune_sessions
+-- Forgets sessions that were used long ago.
+SELECT "{schema}".prune_sessions($1, $2);
 
 -- name: forget_requests
 -- Deletes answers that nobody can still be waiting for, some of them at a time; says how many.

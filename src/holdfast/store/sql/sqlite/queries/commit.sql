@@ -150,6 +150,33 @@ DELETE FROM session_state WHERE session = ? AND key = ?;
 -- Adds a message to the end of a session's list.
 INSERT INTO session_messages (session, payload) VALUES (?, ?);
 
+-- name: know_session
+-- A session has state or messages from now on.
+INSERT OR IGNORE INTO sessions (name, used_at) VALUES (?, 0);
+
+-- name: use_session
+-- A run of a session has ended.
+UPDATE sessions SET used_at = ? WHERE name = ?;
+
+-- name: idle_sessions
+-- The sessions that were used longest ago, but for those with runs that have not ended.
+SELECT name FROM sessions s
+WHERE used_at < ? AND NOT EXISTS (
+    SELECT 1 FROM runs WHERE session = s.name AND session IS NOT NULL AND ended_at IS NULL)
+ORDER BY used_at LIMIT ?;
+
+-- name: forget_state
+-- All state of many sessions.
+DELETE FROM session_state WHERE session IN (SELECT value FROM json_each(?));
+
+-- name: forget_messages
+-- All messages of many sessions.
+DELETE FROM session_messages WHERE session IN (SELECT value FROM json_each(?));
+
+-- name: forget_sessions
+-- The sessions themselves.
+DELETE FROM sessions WHERE name IN (SELECT value FROM json_each(?));
+
 -- name: state
 -- A session's whole state.
 SELECT key, value FROM session_state WHERE session = ? ORDER BY key;
