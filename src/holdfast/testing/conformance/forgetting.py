@@ -26,9 +26,8 @@ from holdfast.types import MailKind, RunRow, Status
 async def talked(store: Store, session: str) -> RunRow:
     """A run that has written to its session, and has not ended."""
     run = await started_and_claimed(store, f"run of {session}", session=session)
-    operation = append(run, step(2))
-    operation.session = [StateWrite(session, "a", b"1"), MessageWrite(session, b"hello")]
-    assert await do(store, operation) == Appended()
+    written = (StateWrite(session, "a", b"1"), MessageWrite(session, b"hello"))
+    assert await do(store, append(run, step(2))._replace(session=written)) == Appended()
     return run
 
 
@@ -50,9 +49,7 @@ class Forgetting:
         assert not await holds(store, "s") and await holds(store, "other")
         assert not await store.delete_session("s"), "there is nothing left"
         run = await started_and_claimed(store, "next", session="s")
-        operation = append(run, step(2))
-        operation.session = [MessageWrite("s", b"again")]
-        await do(store, operation)
+        await do(store, append(run, step(2))._replace(session=[MessageWrite("s", b"again")]))
         ((id, payload),) = await store.session_messages("s")
         assert payload == b"again" and id > last
 
