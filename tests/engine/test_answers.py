@@ -108,6 +108,23 @@ async def test_the_body_sees_the_same_value_after_a_crash_at_every_position() ->
     assert "Line(name='c'" in report.result and "SMALL" in report.result
 
 
+@dataclass
+class Ticket:
+    id: UUID = field(default_factory=holdfast.uuid4)
+    at: datetime = field(default_factory=holdfast.now)
+
+
+@holdfast.workflow
+async def numbers_tickets() -> list[str]:
+    first = holdfast.uuid4(), await holdfast.promise("ticket", Ticket), holdfast.uuid4()
+    then = await holdfast.receive(Ticket), holdfast.uuid4(), holdfast.now()
+    return [await note(f"{one}") for one in (*first, *then)]
+
+
+async def test_what_a_class_makes_of_an_answer_takes_no_place_in_the_journal() -> None:
+    await crash_everywhere(numbers_tickets, answers={"ticket": {}}, messages=[{}])
+
+
 async def test_the_journal_holds_the_value_and_not_the_plain_data() -> None:
     async with Environment([takes_an_order]) as env:
         run = await env.start(takes_an_order)
@@ -264,7 +281,7 @@ async def test_what_only_the_class_can_tell_is_refused_by_the_run() -> None:
         @classmethod
         def is_even(cls, n: int) -> int:
             if n % 2:
-                raise ValueError("odd")
+                raise asyncio.CancelledError if n < 0 else ValueError("odd")
             return n
 
     @holdfast.workflow
@@ -277,6 +294,9 @@ async def test_what_only_the_class_can_tell_is_refused_by_the_run() -> None:
         await run.resolve("n", {"n": 3})
         await env.settle()
         assert "Value error, odd" in await run.why()
+        await run.resolve("n", {"n": -1})
+        await env.settle()
+        assert "CancelledError" in await run.why()
         await run.resolve("n", {"n": 4})
         assert await env.result(run) == 4
 

@@ -85,6 +85,19 @@ async def test_a_step_that_ends_with_a_base_exception_has_an_outcome_on_record()
 
 
 @holdfast.workflow
+async def survives_odd_exceptions_beside_others() -> list[str]:
+    found = await asyncio.gather(
+        note("beside"), raises_a_base_exception(), cancels_itself(), return_exceptions=True
+    )
+    return [await note(type(one).__name__) for one in found]
+
+
+async def test_a_base_exception_of_one_of_many_is_replayed_in_its_turn() -> None:
+    report = await crash_everywhere(survives_odd_exceptions_beside_others)
+    assert report.result == ["str", "Odd", "CancelledError"]
+
+
+@holdfast.workflow
 async def awaits_a_task_it_cancelled() -> None:
     task = asyncio.create_task(note("never"))
     task.cancel()

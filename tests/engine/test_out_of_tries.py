@@ -100,6 +100,88 @@ async def test_a_rerun_tries_a_step_again_whose_fallback_failed() -> None:
         assert [key for key in env.started if key.endswith("fails#0")] == ["/fails#0"] * 3
 
 
+async def test_a_run_that_is_paused_in_a_fallback_does_not_try_the_step_again() -> None:
+    calls: list[str] = []
+
+    async def fall_back() -> str:
+        calls.append("fallback")
+        return await holdfast.promise("answer", str)
+
+    @holdfast.step(retry=Retry(attempts=1, fallback=fall_back))
+    async def fails() -> str:
+        calls.append("try")
+        raise ConnectionError("down")
+
+    @holdfast.workflow
+    async def falls_back() -> str:
+        return await fails()
+
+    async with Environment([falls_back]) as env:
+        run = await env.start(falls_back)
+        await env.settle()
+        await run.pause()
+        await run.resume()
+        await env.settle()
+        await run.resolve("answer", "instead")
+        assert await env.result(run) == "instead"
+    assert calls.count("try") == 1
+
+
+# Paused in a back-off
+
+
+class Unsteady:
+    """A step that fails so many times, and what is tried next to it."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+
+        @holdfast.step(retry=Retry(attempts=2, backoff=HOUR, max_delay=HOUR, jitter=0))
+        async def unsteady() -> str:
+            self.failures -= 1
+            if self.failures >= 0:
+                raise ConnectionError("down")
+            return "done"
+
+        @holdfast.workflow
+        async def goes_on() -> str:
+            return await unsteady()
+
+        self.workflow = goes_on
+
+
+async def test_a_pause_resets_neither_the_count_of_tries_nor_the_wait_for_the_next() -> None:
+    unsteady = Unsteady(failures=2)
+    async with Environment([unsteady.workflow]) as env:
+        run = await env.start(unsteady.workflow)
+        await env.advance(HOUR / 2)
+        await run.pause()
+        await env.settle()
+        assert await run.status() is Status.PAUSED
+        await run.resume()
+        await env.advance(HOUR / 4)
+        assert unsteady.failures == 1, "its next try is not due yet"
+        await env.advance(HOUR / 2)
+        with pytest.raises(holdfast.RunFailed, match="down"):
+            await run.result()
+
+
+async def test_a_resumed_run_grants_new_tries_only_to_steps_without_any() -> None:
+    unsteady = Unsteady(failures=1)
+
+    @holdfast.workflow
+    async def both() -> None:
+        await asyncio.gather(hopeless(), unsteady.workflow())
+
+    async with Environment([both]) as env:
+        run = await env.start(both)
+        await env.settle()
+        await run.resume()
+        await env.settle()
+        assert env.started.count("/hopeless#0") == 2
+        assert sum("unsteady" in key for key in env.started) == 1
+
+
 # Parked, and time goes on
 
 

@@ -43,6 +43,16 @@ async def waits_in_between() -> tuple[int, list[Any], list[str]]:
     return seen
 
 
+async def test_a_fork_of_a_run_that_releases_its_session_releases_it_too() -> None:
+    async with Environment([waits_in_between, adds], worker_options=LEAVES_AT_ONCE) as env:
+        app = env.app.with_options(session="s", while_waiting="release")
+        run = await app.start(waits_in_between)
+        await env.advance(DAY)
+        await run.fork(before="/sleep#0")
+        await env.settle()
+        await (await app.start(adds, "b")).result()
+
+
 async def test_a_run_that_released_its_session_sees_what_others_wrote_meanwhile() -> None:
     async with Environment([waits_in_between, adds], worker_options=LEAVES_AT_ONCE) as env:
         app = env.app.with_options(session="s", while_waiting="release")

@@ -300,6 +300,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (set[int], ["x"], 'the value[0] is "x", awaited is an integer'),
     (set[Item], [{"name": "a"}], "the value cannot be a set: "),
     (tuple[int, str], [1], "the value has 1 items, awaited are 2"),
+    (tuple[()], [1], "the value has 1 items, awaited are 0"),
+    (Sequence[int], "abc", 'the value is "abc", awaited is a sequence'),
     (dict[int, str], {"x": "y"}, "the value['x'] stands under a key that is not an integer"),
     (Item, {}, "the value lacks the field 'name' of tests.unit.test_codec_fit:Item"),
     (Item, [], "the value is an array, awaited is a tests.unit.test_codec_fit:Item, or an object"),

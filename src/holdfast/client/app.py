@@ -354,6 +354,7 @@ class Holdfast(Queueing, Scheduling):
         options = RunOptions(
             id=id,
             session=row.session,
+            while_waiting=row.while_waiting,
             priority=row.priority,
             queue=row.queue,
             fairness_key=row.fairness_key or None,

@@ -45,6 +45,7 @@ _WIDER: dict[str, frozenset[str]] = {
     "date": frozenset({"datetime"}),
     "sequence": frozenset({"array", "tuple", "string", "bytes", "range", "set", "frozenset"}),
 }
+_TEXT = {"type": "string"}
 _KINDS = frozenset(NAMES.values()) | PARSERS.keys() | {"error"}
 _CLASS_TAGS = frozenset({"data", "model", "enum", "named", "core", "custom"})
 _LISTS: dict[str, Callable[[list[Any]], Any]] = {
@@ -113,6 +114,8 @@ class Fitter:
         if kind == "object" and isinstance(node, dict):
             return self._object(wanted, list(node.items()), lax)
         if kind == shape or shape in _WIDER.get(kind, ()):
+            if kind == "sequence" and wanted.get("items", _TEXT) != _TEXT:
+                raise mismatch(wanted, node)  # a text is a sequence, but of texts
             return self._number(node) if kind == "number" else node
         if lax and (may := may_be(kind, node)) is not None:
             if not may:

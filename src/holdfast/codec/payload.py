@@ -147,7 +147,9 @@ def decode_fitting(data: bytes, annotation: object, *, what: str) -> tuple[Any, 
         raise BadValue(str(error)) from error.__cause__
     except RecursionError:
         raise BadValue(f"{what}: the value is nested too deeply") from None
-    except Exception as error:  # anybody may have written it
+    except (KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # anybody may have written it, and classes raise what they like
         text = f"{type(error).__name__}: {error}"
         raise BadValue(f"{what}: the value cannot be read: {text}") from error
 

@@ -135,7 +135,7 @@ class _Writer:
             return self._class(cls, args, given, room)
         self.is_json = self.is_json and name in _JSON
         node: dict[str, Any] = {"type": name}
-        if name == "tuple" and args and args[-1] is not Ellipsis:
+        if name == "tuple" and origin is not None and args[-1:] != (Ellipsis,):
             if not any(typing.get_origin(arg) is typing.Unpack for arg in args):
                 node["each"] = [self.describe(arg, given, room - 1) for arg in args]
         elif args and name in ("array", "object", "set", "frozenset", "sequence", "tuple"):

@@ -85,8 +85,11 @@ class Attempt:
             self.number = last.attempt
             if is_given_up(last) and step.retry.fallback is not None:
                 return await self._fall_back(args, kwargs, in_thread)
-            place = standing_place(last)
-            await self.pause_after(last)
+            if is_given_up(last) and last.seq < run.journal.resumed_seq:
+                self.number = 0  # somebody has granted a fresh set of tries
+            else:
+                place = standing_place(last)
+                await self.pause_after(last)
         turn = Turn(self, step.limit) if step.limit is not None else None
         while True:
             await run.may_start(self.frame)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.errors import BadValue, NotInRun
 from holdfast.text import A_NAME, can_be_a_name
@@ -22,6 +23,9 @@ from holdfast.types import RunId
 
 if TYPE_CHECKING:
     from holdfast.engine.frame import Frame
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Scope:
@@ -96,6 +100,13 @@ def scope() -> Scope | None:
         if pair is not None and pair[0] is found:
             return pair[1]
     return found
+
+
+def outside(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Calls code that makes a value once, and not on replay: durable calls in it are plain ones."""
+    context = contextvars.copy_context()
+    context.run(current.set, None)
+    return context.run(call, *args, **kwargs)
 
 
 def current_run() -> RunId | None:

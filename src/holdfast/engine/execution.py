@@ -91,11 +91,8 @@ class Execution:
         """Starts (or replays) the body."""
         if self.row.epoch == 1 and trouble.is_overdue(self):
             return self._finish(trouble.too_late(self))  # it has nothing to unwind
-        if self.row.resumes > self.journal.resumes:
-            for _ in range(self.row.resumes - self.journal.resumes):
-                self.note(Kind.RESUMED, "")
-            for found in self.journal.logs.values():
-                found.attempts.clear()
+        for _ in range(self.row.resumes - self.journal.resumes):
+            self.journal.resumed_seq = self.note(Kind.RESUMED, "").seq
         context = contextvars.Context()
         context.run(current.set, Scope(self.root, chapter_path(self.journal.chapter)))
         body = self.workflow.body(self)

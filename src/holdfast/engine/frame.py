@@ -79,7 +79,9 @@ class Wait:
             return
         try:
             value = self.decode(entry)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a step may have ended with any
             self.future.set_exception(error)
         else:
             self.future.set_result(value)

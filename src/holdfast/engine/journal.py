@@ -48,6 +48,7 @@ class Journal:
         self.logs: dict[str, Log] = {"": Log()}
         self.delivered_mail: set[int] = set()
         self.resumes = 0
+        self.resumed_seq = 0  # steps that were out of tries before that have new ones
         self.arguments: bytes | None = None
         self.stashed: bytes | None = None
         self.chapter = 0  # snapshots taken
@@ -86,8 +87,7 @@ class Journal:
                 self.logs[entry.key].drop_failures()
         elif kind is Kind.RESUMED:
             self.resumes += 1
-            for log in self.logs.values():
-                log.attempts.clear()
+            self.resumed_seq = entry.seq
         elif kind is Kind.STASH:
             self.turn_page(entry.output)
         if entry.position and not enclosing_step(entry.key):

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, overload
 from holdfast import codec
 from holdfast.clock import Micros
 from holdfast.engine.attempt import replay
-from holdfast.engine.context import Claim, Scope, named, scope
+from holdfast.engine.context import Claim, Scope, named, outside, scope
 from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Admit, Wait
@@ -198,11 +198,12 @@ class FromOutside(Waitable[T]):
         return value
 
     def _admit(self, payload: bytes | None) -> bytes:
-        return codec.admit(payload or b"null", self._annotation, what=self._what)
+        return outside(codec.admit, payload or b"null", self._annotation, what=self._what)
 
     def _decode(self, entry: Entry) -> T:
         payload = entry.output or b"null"
-        value: T = codec.decode_fitting(payload, self._annotation, what=self._what)[0]
+        found = outside(codec.decode_fitting, payload, self._annotation, what=self._what)
+        value: T = found[0]
         return value
 
 
