@@ -238,6 +238,24 @@ async def test_runs_of_a_batch_go_in_its_order_whatever_their_ids(store: Postgre
     assert [one.row.id for one in claimed] == ["c", "a", "b"]
 
 
+async def test_a_pause_that_is_taken_back_while_it_is_repeated_is_answered(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await start(store, "run")
+    first = await store.post("run", MailKind.PAUSE, "", None, NOW)
+    read = store._link.read
+
+    async def resumed_first(sql: str, *values: object, **options: Any) -> Any:
+        if sql == store._sql["mail_by_id"]:
+            await store.resume("run", NOW)
+        return await read(sql, *values, **options)
+
+    monkeypatch.setattr(store._link, "read", resumed_first)
+    assert (await store.post("run", MailKind.PAUSE, "", None, NOW)).id == first.id
+    found = await store.get("run")
+    assert found is not None and found.status is Status.PENDING
+
+
 async def test_a_large_payload_has_the_time_it_takes(
     store: PostgresStore, seen: Locks, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,36 @@ async def test_a_role_without_rights_is_told_which(
         await opened(f"postgresql://nobody:x@{at}")
 
 
+@pytest.mark.parametrize(
+    ("revoked", "named"),
+    [
+        ("INSERT ON {}.sessions", r"sessions \(INSERT\)"),
+        ("USAGE ON SEQUENCE {}.runs_key_seq", r"runs_key_seq \(USAGE\)"),
+    ],
+)
+async def test_a_worker_that_lacks_one_right_is_refused_when_it_starts(
+    postgres: PostgresServer, postgres_url: str, revoked: str, named: str
+) -> None:
+    """It would try for ever to write what it may not: an upgrade has added a table, perhaps."""
+    await upgrade(postgres_url)
+    schema = parse(postgres_url).schema
+    await run(
+        postgres.dsn,
+        f"CREATE ROLE {schema}_user LOGIN PASSWORD 'x'",
+        f"GRANT USAGE ON SCHEMA {schema} TO {schema}_user",
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {schema}_user",
+        f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {schema}_user",
+    )
+    store = PostgresStore(f"postgresql://{schema}_user:x@{postgres_url.rpartition('@')[2]}")
+    await store.open()
+    await worker(store, "w1")
+    await run(postgres.dsn, f"REVOKE {revoked.format(schema)} FROM {schema}_user")
+    with pytest.raises(StoreUnavailable, match=f"Grant.*{named}"):
+        await worker(store, "w2")
+    assert [row.id for row in await store.workers()] == ["w1"]
+    await store.close()
+
+
 async def test_a_role_with_too_few_connections_is_told_how_many_it_takes(
     postgres: PostgresServer,
 ) -> None:

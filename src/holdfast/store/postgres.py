@@ -188,10 +188,9 @@ class PostgresStore(Queues, Schedules):
                 f"Promise {name!r} of run {run!r} was answered before; the first answer stands."
             )
         id, key, is_new = rest
-        if is_new:
-            return Mail(id, key, kind, name, payload, now)
-        (found,) = await self._link.read(self._sql["mail_by_id"], id)
-        return mail(found)
+        there = [] if is_new else await self._link.read(self._sql["mail_by_id"], id)
+        # What was there may have been taken back since: a pause, by whoever resumes the run.
+        return mail(there[0]) if there else Mail(id, key, kind, name, payload, now)
 
     async def resume(self, run: RunId, now: Micros) -> RunRow:
         (code,) = await self._link.write("resume", run, now)
@@ -264,6 +263,7 @@ class PostgresStore(Queues, Schedules):
     async def register(self, worker: WorkerRow) -> Leasekeeper:
         name, pid, began = host.this_process()
         worker = worker._replace(host=name, pid=pid, process_started=began)
+        await postgres_open.check_rights(self._link)
         side = self._sidekick()
         try:
             # The locks come first: whoever sees the row may look at them at once.

@@ -14,6 +14,7 @@ SUPERSEDED = "HF001"
 NOT_REGISTERED = "HF002"
 MOVED = "HF003"
 UNIQUE_VIOLATION = "23505"
+NO_RIGHT = "42501"
 
 DRIVER_ERRORS = (
     asyncpg.PostgresError,
@@ -45,12 +46,12 @@ _TRY_AGAIN = frozenset(
     }
 )
 _NOT_NOW = ("53", "57", "58")  # classes of errors that are the server's, and nobody's fault here
-_CURES = {
+CURES = {
     "28P01": "The server does not accept the password.",
     "28000": "The server does not let this user in: look at its pg_hba.conf.",
     "3D000": "There is no such database; create it first (createdb).",
-    "42501": "The user lacks a right there. Grant it USAGE and the rights to read and write on the "
-    "schema, its tables, sequences and functions, or let the schema's owner run Holdfast.",
+    NO_RIGHT: "The user lacks a right there. Grant it USAGE and the rights to read and write on "
+    "the schema, its tables, sequences and functions, or let the schema's owner run Holdfast.",
     "53300": "The server gives us no further connection: raise max_connections or the limit of the "
     "user or database, or use fewer processes. Each takes three, and up to `connections` more.",
     "53100": "The server's disk is full. Nothing was written; free some space and it goes on.",
@@ -95,8 +96,8 @@ def store_error(error: BaseException, where: str) -> StoreError:
         return SchemaMismatch(
             f"The schema is not there, or not all of it: `holdfast db upgrade` makes it. {said}"
         )
-    if code in _CURES:
-        return StoreUnavailable(f"{_CURES[code]} {said}")
+    if code in CURES:
+        return StoreUnavailable(f"{CURES[code]} {said}")
     if is_gone(error) or is_passing(error):
         return StoreUnavailable(f"The server cannot be reached or does not answer. {said}")
     if code.startswith(_NOT_NOW):

@@ -10,7 +10,13 @@ import re
 
 import asyncpg
 
-from holdfast.errors import SchemaMismatch, StoreCorrupt, StoreError, Unsupported
+from holdfast.errors import (
+    SchemaMismatch,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+    Unsupported,
+)
 from holdfast.store import migrate, queries
 from holdfast.store import postgres_errors as errors
 from holdfast.store.postgres_address import Address, parse
@@ -32,6 +38,21 @@ SELECT current_setting('server_version_num')::integer AS version,
     current_setting('fsync') AS fsync,
     current_setting('server_encoding') AS encoding
 """
+_MISSING_RIGHTS = """
+SELECT c.relname || ' (' || r.name || ')'
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1
+CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r (name)
+WHERE CASE WHEN c.relkind = 'r' THEN NOT has_table_privilege(c.oid, r.name) END
+UNION ALL
+SELECT c.relname || ' (USAGE)'
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1
+WHERE CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END
+UNION ALL
+SELECT p.proname || ' (EXECUTE)'
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = $1
+WHERE NOT has_function_privilege(p.oid, 'EXECUTE')
+ORDER BY 1 LIMIT 10
+"""
 
 
 async def check(link: Link) -> None:
@@ -44,6 +65,16 @@ async def check(link: Link) -> None:
             f"The schema {link.address.schema!r} is version {version}, and this Holdfast needs "
             f"version {len(migrate.migrations(DIALECT))}: run `holdfast db upgrade`. Nothing was "
             "changed."
+        )
+
+
+async def check_rights(link: Link) -> None:
+    """Raises an error unless the user may do all that a worker does: it would get stuck later."""
+    rows = await link.read(_MISSING_RIGHTS, link.address.schema)
+    if rows:
+        raise StoreUnavailable(
+            f"{errors.CURES[errors.NO_RIGHT]} It lacks, among others: "
+            f"{', '.join(row[0] for row in rows)} (store {link.address.shown})."
         )
 
 

@@ -59,8 +59,9 @@ class Tenure:
 
     def end(self) -> None:
         self.timekeeper.close()
-        if self._lease is not None:
-            self._lease.stop()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.stop()
 
     def lost(self, why: str) -> None:
         """Its runs are others' by now, if they are not yet dropped and registered anew."""

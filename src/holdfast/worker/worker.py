@@ -25,13 +25,14 @@ from holdfast.engine.loop import LoopHooks, hook, unhook
 from holdfast.engine.timer import BodyTimers
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import LeaseLost, StoreError
-from holdfast.store.base import Claimed, End, Start, Started, Store, Suspend
-from holdfast.types import HALTED, Entry, NewRun, RunId, RunKey, RunRow
+from holdfast.store.base import Claimed, Start, Started, Store
+from holdfast.types import Entry, NewRun, RunId, RunKey, RunRow
 from holdfast.worker.limiters import StoreLimiters
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.reaper import Reaper
 from holdfast.worker.resumed import first_entry, say_resumed
 from holdfast.worker.returns import Returns
+from holdfast.worker.settled import has_settled
 from holdfast.worker.tenure import Tenure, new_id
 from holdfast.worker.ticker import Ticker
 from holdfast.worker.undurable import Undurable
@@ -83,7 +84,7 @@ class Worker:
         self._task: asyncio.Task[None] | None = None
         self._returns = Returns(self)
         self.limiters = StoreLimiters(store, clock)
-        self._unlisten: Callable[[], None] | None = None
+        self._unlisten: Callable[[], None] = lambda: None
         self._reaper = Reaper(self)
         self._tenure = Tenure(self)
         self.upkeep = Upkeep(self)
@@ -103,7 +104,7 @@ class Worker:
             await self._tenure.begin()
         except BaseException:
             self.committer.abort()
-            self._forget()
+            self._end()
             raise
         self._unlisten = self.store.listen(self._rung, ends=False)
         self._task = contextvars.Context().run(
@@ -117,9 +118,19 @@ class Worker:
             return
         self._draining = True
         self._bell.set()
+        try:
+            await self._leave(grace)
+        finally:
+            # Also if it is cancelled, or the store is out of reach: nothing goes on behind this.
+            self.committer.abort()
+            for run in list(self.runs.values()):
+                run.evict()
+            self._end()
+
+    async def _leave(self, grace: timedelta | None) -> None:
         left = (grace if grace is not None else self.options.grace).total_seconds()
         until = time.monotonic() + left
-        while any(self._busy(run) for run in self.runs.values()):
+        while any(run.executing > 0 or not run.journal.durable for run in self.runs.values()):
             try:
                 self._left.clear()
                 await asyncio.wait_for(self._left.wait(), max(0.0, until - time.monotonic()))
@@ -137,7 +148,6 @@ class Worker:
             await self.store.release(self.id, held, self.clock.now())
         self._tenure.end()
         await self.store.deregister(self.id)
-        self._forget()
 
     async def crash(self) -> None:
         """Plays dead, for tests: nothing more is written, nothing is handed back."""
@@ -146,31 +156,32 @@ class Worker:
         for run in [*self.runs.values(), *self._leaving]:
             run.evict()
         await self._stop_serving()
-        self._tenure.end()
-        self._forget()
+        self._end()
 
     async def _stop_serving(self) -> None:
-        for task in (self._task, self._tenure.beginning, *self._reading.values()):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait([task])
+        if tasks := self._stop():
+            await asyncio.wait(tasks)
+
+    def _stop(self) -> list[asyncio.Task[None]]:
+        tasks = [t for t in (self._task, self._tenure.beginning, *self._reading.values()) if t]
+        for task in tasks:
+            task.cancel()
         self.upkeep.close()
         self._reaper.close()
         self._returns.close()
         self.limiters.close()
-        if self._unlisten is not None:
-            self._unlisten()
+        self._unlisten()
         self._ticker.close()
         if self._look_soon is not None:
             self._look_soon.cancel()
+        return tasks
 
-    def _forget(self) -> None:
+    def _end(self) -> None:
+        self._stop()
+        self._tenure.end()
         hosts.closed(self)
         unhook(self.hooks)
         self.sync_executor.shutdown(wait=False)
-
-    def _busy(self, run: Execution) -> bool:
-        return run.executing > 0 or not run.journal.durable
 
     def executes(self, run: RunId) -> bool:
         return run in self._ids
@@ -191,21 +202,10 @@ class Worker:
         if self.runs.get(run.row.key) is run:
             del self.runs[run.row.key]
             self._ids.discard(run.row.id)
-            self._report(run)
+            if self.on_settled is not None and has_settled(run):
+                self.on_settled(run.row)
             self._left.set()
             self._bell.set()
-
-    def _report(self, run: Execution) -> None:
-        """Tells whoever waits in this process how the run ended, now that it is durable."""
-        match run.settled:
-            case End(status=status, output=output):
-                run.row.status, run.row.output = status, output
-            case Suspend(status=status, reason=reason) if status in HALTED:
-                run.row.status, run.row.reason = status, reason
-            case _:
-                return
-        if self.on_settled is not None:
-            self.on_settled(run.row)
 
     def rested(self, run: Execution) -> None:
         if self._draining:

@@ -1,0 +1,77 @@
+"""An app that is closed leaves nothing behind, also if that is cut short or its store is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.engine import hosts, loop
+from holdfast.errors import StoreUnavailable
+from holdfast.store.sqlite import SQLiteStore
+
+SECONDS_MAX = 60
+
+
+class Scene:
+    """Where a step is while its app closes."""
+
+    begun: asyncio.Event
+
+
+@holdfast.step
+async def stays() -> None:
+    Scene.begun.set()
+    await asyncio.Event().wait()
+
+
+@holdfast.workflow
+async def staying() -> None:
+    await stays()
+
+
+async def opened(folder: Path) -> holdfast.Holdfast:
+    Scene.begun = asyncio.Event()
+    app = holdfast.Holdfast(f"sqlite:///{folder}/runs.db", workflows=[staying])
+    await app.open()
+    await app.start(staying)
+    await asyncio.wait_for(Scene.begun.wait(), SECONDS_MAX)
+    return app
+
+
+async def nothing_is_left() -> None:
+    assert [t.name for t in threading.enumerate() if t.name == "holdfast-lease"] == []
+    assert not hosts.any_open() and not loop._installed
+    others = {t for t in asyncio.all_tasks() if t is not asyncio.current_task()}
+    if others:
+        _, going_on = await asyncio.wait(others, timeout=SECONDS_MAX)
+        assert not going_on
+
+
+async def test_a_close_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
+    app = await opened(tmp_path)
+    closing = asyncio.create_task(app.close())
+    await asyncio.sleep(0)  # by now it waits for the step
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await nothing_is_left()
+
+
+@pytest.mark.parametrize("verb", ["release", "deregister"])
+async def test_a_close_without_its_store_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    async def out_of_reach(*args: Any) -> None:
+        raise StoreUnavailable("there is no connection now")
+
+    app = await opened(tmp_path)
+    monkeypatch.setattr(SQLiteStore, verb, out_of_reach)
+    with pytest.raises(StoreUnavailable):
+        await app.close(grace=timedelta(0))
+    await nothing_is_left()
