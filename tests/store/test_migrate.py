@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -121,6 +122,28 @@ async def test_runs_of_the_first_schema_go_on_after_the_upgrade(tmp_path: Path) 
         (started,) = await store.commit([Start(new)])
         assert isinstance(started, Started) and started.row.id == "old"
         assert len(await store.mail([(started.row.key, 0)])) == 1
+    await store.close()
+
+
+async def test_sessions_from_before_they_were_counted_count_as_used_at_the_upgrade(
+    tmp_path: Path,
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "runs.db")) as db:
+        for migration in migrate.migrations()[:9]:
+            for statement in queries.statements(migration.sql):
+                db.execute(statement)
+        db.execute("INSERT INTO session_state VALUES ('old', 'a', x'01')")
+        db.execute("INSERT INTO session_messages (session, payload) VALUES ('other', x'01')")
+        db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        db.execute("PRAGMA user_version = 9")
+        db.commit()
+    began = time.time_ns() // 1000
+    store = SQLiteStore(str(tmp_path / "runs.db"))
+    await store.open()
+    assert await store.prune_sessions(began - 60_000_000, 10) == 0
+    assert await store.session_state("old") == {"a": b"\x01"}
+    assert await store.prune_sessions(began + 10**12, 10) == 2
+    assert await store.session_messages("other") == []
     await store.close()
 
 

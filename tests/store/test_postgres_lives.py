@@ -1,6 +1,7 @@
 """Many lives at once, in an order that a seed decides: runs in and out of sessions, with parents
 and deadlines, are started, claimed, suspended, woken, halted and ended over several stores. However
-they meet, no statement fails, and every run can be brought to its end afterwards.
+they meet, no statement fails, and every run can be brought to its end afterwards. Sessions are
+deleted meanwhile, but never what a run that has not ended said in its own.
 
 The moments at which they meet do not repeat exactly: a seed gives what each life tries in turn.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
+from collections import defaultdict
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -23,6 +25,7 @@ from holdfast.store.base import (  # noqa: E402
     Append,
     Appended,
     End,
+    MessageWrite,
     Refused,
     Start,
     Started,
@@ -48,6 +51,7 @@ LIVES_PER_STORE = 2
 AFTERWARDS = NOW + 10**12
 TICK = 1000  # of the clock that all lives share, at each thing that one does
 RECENT = 30
+RARE = 20  # sessions that are idle now and then
 ENDLESS = 10_000
 
 WHAT = {
@@ -59,6 +63,7 @@ WHAT = {
     "expire": 2,
     "resume": 1,
     "release": 1,
+    "forget": 2,
 }
 
 
@@ -67,6 +72,8 @@ class World:
 
     def __init__(self) -> None:
         self.ids: list[RunId] = []
+        self.said: dict[RunKey, list[bytes]] = defaultdict(list)  # by runs, in their sessions
+        self.forgotten = 0
         self._ticks = itertools.count()
 
     def now(self) -> int:
@@ -87,7 +94,7 @@ class Life:
             (what,) = self._random.choices(list(WHAT), list(WHAT.values()))
             try:
                 await getattr(self, what)(self._world.now())
-            except (AlreadyEnded, NotResumable):
+            except (AlreadyEnded, NotResumable, SessionBusy):
                 pass  # somebody was faster
 
     def _one_of_mine(self) -> RunRow | None:
@@ -97,7 +104,7 @@ class Life:
         pick = self._random.choice
         self._count += 1
         fields: dict[str, Any] = {
-            "session": pick(["a", "b", "c", None]),
+            "session": pick(["a", "b", "c", None, f"rare {self._random.randrange(RARE)}"]),
             "while_waiting": pick(["hold", "release"]),
             "on_busy": pick(["enqueue", "enqueue", "interrupt", "reject"]),
             "created_at": now,
@@ -137,7 +144,14 @@ class Life:
     async def _append(self, run: RunRow, now: int, kind: Kind, then: End | Suspend) -> None:
         seq = len(await self.store.journal(run.key)) + 1
         entry = Entry(seq, kind, f"/step#{seq}", now)
-        (outcome,) = await self.store.commit([Append(run.key, run.epoch, [entry], now, then)])
+        append = Append(run.key, run.epoch, [entry], now, then)
+        if run.session is not None:
+            found = {payload for _, payload in await self.store.session_messages(run.session)}
+            said = self._world.said[run.key]
+            assert found.issuperset(said), "what it said is there until it has ended"
+            said.append(f"{run.id} {seq}".encode())
+            append = append._replace(session=[MessageWrite(run.session, said[-1])])
+        (outcome,) = await self.store.commit([append])
         # Nobody takes a run from its owner here.
         assert isinstance(outcome, Appended), outcome
         if isinstance(then, End) or outcome.suspended:
@@ -159,6 +173,13 @@ class Life:
         if run := self._one_of_mine():
             del self.mine[run.key]
             assert await self.store.release(self.name, [(run.key, run.epoch)], now) == 1
+
+    async def forget(self, now: int) -> None:
+        if self._random.random() < 0.5:
+            self._world.forgotten += await self.store.prune_sessions(now, 2)
+        else:
+            which = f"rare {self._random.randrange(RARE)}"
+            self._world.forgotten += await self.store.delete_session(which)
 
     def _recent(self) -> RunId:
         return self._random.choice(self._world.ids[-RECENT:])
@@ -203,6 +224,7 @@ async def many_lives(url: str, seed: int, steps: int) -> None:
         assert len(rows) == len(set(world.ids)) > 0
         assert [row for row in rows if not row.status.ended] == []
         assert await lives[0].store.check() == []
+        assert world.forgotten or steps < 100
 
 
 async def test_however_lives_meet_every_run_can_end(postgres_url: str) -> None:

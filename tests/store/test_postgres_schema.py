@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import asyncpg
 import pytest
@@ -70,6 +71,32 @@ async def test_all_migrations_give_the_current_schema(postgres: PostgresServer) 
     assert any("runs_ready" in row for row in found)
     await run(dsn, "CREATE INDEX extra ON two.runs (queue)")
     assert found != await dump(dsn, "two"), "a difference would be seen"
+
+
+async def test_a_store_of_the_version_before_is_refused_until_it_is_upgraded_with_all_it_holds(
+    postgres: PostgresServer, postgres_url: str
+) -> None:
+    schema = parse(postgres_url).schema
+    *before, _ = migrate.migrations("postgres")
+    await run(
+        postgres.dsn,
+        f"CREATE SCHEMA {schema}; SET search_path = {schema};"
+        + ";".join(migration.sql for migration in before)
+        + f"; INSERT INTO holdfast (version) VALUES ({len(before)});"
+        "INSERT INTO session_state VALUES ('old', 'a', 'x');"
+        "INSERT INTO session_messages (session, payload) VALUES ('old', 'x'), ('other', 'x')",
+    )
+    with pytest.raises(SchemaMismatch, match="holdfast db upgrade"):
+        await opened(postgres_url)
+    began = time.time_ns() // 1000
+    await upgrade(postgres_url)
+    store = PostgresStore(postgres_url)
+    await store.open()
+    assert await store.prune_sessions(began - 60_000_000, 10) == 0, "they count as used just now"
+    assert await store.session_state("old") == {"a": b"x"}
+    assert await store.prune_sessions(began + 10**12, 10) == 2
+    assert await store.session_state("old") == {}
+    await store.close()
 
 
 async def test_a_store_that_is_not_there_is_refused_with_the_command_that_makes_it(
