@@ -94,6 +94,17 @@ async def test_nor_do_their_runs_begin_faster_than_a_queue_allows(
         result.cancel()
 
 
+async def test_a_run_from_a_machine_that_is_ahead_begins_at_once(
+    apps: list[holdfast.Holdfast], postgres_url: str
+) -> None:
+    ahead = holdfast.Holdfast(
+        postgres_url, workflows=[nothing], clock=WrongClock(APART), worker=False
+    )
+    async with ahead, asyncio.timeout(SECONDS_MAX):
+        await (await ahead.start(nothing)).result()
+    await (await apps[1].start(nothing)).result()
+
+
 async def test_a_clock_that_is_put_right_is_gone_by_again(apps: list[holdfast.Holdfast]) -> None:
     clock = apps[1].clock
     assert isinstance(clock, WrongClock) and abs(clock.ahead - APART) < SECOND

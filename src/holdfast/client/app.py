@@ -62,6 +62,7 @@ from holdfast.types import (
     WorkerRow,
 )
 from holdfast.worker.options import WorkerOptions
+from holdfast.worker.timekeeper import Timekeeper
 from holdfast.worker.worker import Worker
 
 P = ParamSpec("P")
@@ -125,6 +126,8 @@ class Holdfast(Queueing, Scheduling):
                 parts.results.is_here = parts.worker.executes
                 await parts.worker.open()
             else:
+                parts.timekeeper = Timekeeper(store, parts.clock)
+                await parts.timekeeper.open()
                 parts.committer = Committer(store, lambda run: None)
                 parts.committer.open()
         except BaseException:

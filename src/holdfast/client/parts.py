@@ -9,6 +9,7 @@ from holdfast.clock import Clock
 from holdfast.engine.commit import Committer
 from holdfast.errors import WrongEventLoop
 from holdfast.store.base import Store
+from holdfast.worker.timekeeper import Timekeeper
 from holdfast.worker.worker import Worker
 
 
@@ -22,11 +23,15 @@ class Parts:
         self.worker: Worker | None = None
         self.committer: Committer | None = None
         self.results: Results | None = None
+        self.timekeeper: Timekeeper | None = None  # a worker has its own
 
     def clear(
         self,
     ) -> tuple[Store | None, Worker | None, Committer | None, Results | None]:
         """Gives up everything at once, so that nobody opens or closes it a second time."""
+        if self.timekeeper is not None:
+            self.timekeeper.close()
+        self.timekeeper = None
         had = self.store, self.worker, self.committer, self.results
         self.loop = self.store = self.worker = self.committer = self.results = None
         return had

@@ -34,7 +34,7 @@ class Tenure:
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
         self._lease: Lease | None = None
-        self.timekeeper = Timekeeper(worker)
+        self.timekeeper = Timekeeper(worker.store, worker.clock)
         self.beginning: asyncio.Task[None] | None = None  # anew
 
     def holds(self) -> bool:

@@ -1,9 +1,9 @@
-"""Sets a worker's clock by the store's, so that workers whose machines disagree agree on the time.
+"""Sets a process's clock by the store's, so that machines which disagree agree on the time.
 
-Rates, schedules, timers and deadlines are times that one worker writes and another reads. A
-difference that hardly matters is left alone, so that time does not jump to and fro; whoever was
-given a clock of another kind keeps it. What it does not guarantee: between two looks, a machine's
-clock may be set.
+Rates, schedules, timers, deadlines and the time of a start are times that one process writes and
+another reads. A difference that hardly matters is left alone, so that time does not jump to and
+fro; whoever was given a clock of another kind keeps it. What it does not guarantee: between two
+looks, a machine's clock may be set.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ import asyncio
 import contextvars
 import logging
 import random
-from typing import TYPE_CHECKING
 
-from holdfast.clock import Micros, SystemClock
+from holdfast.clock import Clock, Micros, SystemClock
 from holdfast.errors import StoreError
-
-if TYPE_CHECKING:
-    from holdfast.worker.worker import Worker
+from holdfast.store.base import Store
 
 log = logging.getLogger("holdfast")
 
@@ -30,19 +27,21 @@ QUICK: Micros = 500_000
 
 
 class Timekeeper:
-    def __init__(self, worker: Worker) -> None:
-        self._store = worker.store
-        self._clock = worker.clock
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
         self._task: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        if not isinstance(self._clock, SystemClock) or await self._store.time() is None:
+        clock = self._clock
+        if not isinstance(clock, SystemClock):
             return
         for _ in range(TRIES):
-            if await self.look(self._clock):
+            seen = await self.look(clock)
+            if seen is None:
+                return
+            if seen:
                 break
-        make, clock = asyncio.get_running_loop().create_task, self._clock
-        keeping = self._keep(clock)
+        make, keeping = asyncio.get_running_loop().create_task, self._keep(clock)
         self._task = contextvars.Context().run(lambda: make(keeping, name="holdfast-time"))
 
     def close(self) -> None:
@@ -57,18 +56,20 @@ class Timekeeper:
             except StoreError as error:
                 log.debug("the store does not tell the time, asking again later: %s", error)
 
-    async def look(self, clock: SystemClock) -> bool:
-        """Compares the clocks; False: it took too long to tell."""
+    async def look(self, clock: SystemClock) -> bool | None:
+        """Compares the clocks. False: it took too long to tell; None: there is but one."""
         before = clock.now()
         told = await self._store.time()
         took = clock.now() - before
-        if told is None or not 0 <= took <= QUICK:
+        if told is None:
+            return None
+        if not 0 <= took <= QUICK:
             return False
         ahead = before + took // 2 - told
         if abs(ahead) > AGREES + took // 2:
             clock.ahead += ahead
             log.warning(
-                "this machine's clock is %.1f s %s the store's, which this worker goes by",
+                "this machine's clock is %.1f s %s the store's, which is gone by here",
                 abs(clock.ahead) / 1e6,
                 "ahead of" if clock.ahead > 0 else "behind",
             )
