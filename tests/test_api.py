@@ -72,6 +72,7 @@ continue_as
 current_run
 idempotency_key
 now
+on_leave
 once
 promise
 race

@@ -4,7 +4,7 @@ from holdfast.client import Holdfast, Run
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.codec import register
 from holdfast.engine.child import child, start
-from holdfast.engine.context import current_run, scratch
+from holdfast.engine.context import current_run, on_leave, scratch
 from holdfast.engine.promise import Decision, approval, promise
 from holdfast.engine.race import race
 from holdfast.engine.schedule import Schedule, tick
@@ -136,6 +136,7 @@ __all__ = [
     "current_run",
     "idempotency_key",
     "now",
+    "on_leave",
     "once",
     "promise",
     "race",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +92,10 @@ class World:
         self.model = ModelServer(script)
         self.effects = EffectServer(failing)
 
+    @property
+    def folder(self) -> str:
+        return self._folder.name
+
     def __enter__(self) -> World:
         self.model.start()
         self.effects.start()
@@ -149,20 +154,24 @@ def check_every_kill(
     every: int = 1,
     answers: dict[str, Any] | None = None,
     at_once: bool = False,
+    killed: Callable[[World], None] = lambda world: None,
+    check: Callable[[World], None] = lambda world: None,
 ) -> dict[str, Any]:
     """Kills the agent after its k-th commit, for every k (or each `every`-th), and lets a fresh
     process finish: it gives the same result, the model was asked no more than once for each answer
     on record, and each effect happened once. at_once: it asks for several answers at once, and may
-    be killed while others are on their way."""
+    be killed while others are on their way. killed, check: what else to do then, and in the end."""
     with World(zygote, case, script, answers) as world:
         undisturbed = world.run()
         assert undisturbed is not None
         needed, effects = Counter(world.asked()), world.effect_names()
+        check(world)
     for k in range(1, COMMITS_MAX, every):
         with World(zygote, case, script, answers) as world:
             if world.run(die_after=k) is not None:
                 assert k > 1  # how many commits there are depends on what goes into one
                 return undisturbed
+            killed(world)
             finished = world.run()
             where = f"killed after commit {k}"
             assert finished is not None
@@ -171,4 +180,5 @@ def check_every_kill(
             assert asked.keys() == needed.keys(), where
             assert all(n <= needed[one] + at_once for one, n in asked.items()), where
             assert world.effect_names() == effects, where
+            check(world)
     raise AssertionError(f"the agent makes more than {COMMITS_MAX} commits")

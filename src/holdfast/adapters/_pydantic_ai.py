@@ -34,6 +34,7 @@ from pydantic_ai.tools import DeferredToolResults, ToolDenied
 from pydantic_ai.toolsets import FunctionToolset
 
 import holdfast
+from holdfast.adapters._pydantic_ai_mcp import held_by_runs
 from holdfast.adapters._pydantic_ai_model import (
     Another,
     Asked,
@@ -156,7 +157,7 @@ class Durability(BaseDurabilityCapability[Any]):
     def _wrap_and_register_leaf(self, ts: Any) -> Any:
         if isinstance(ts, FunctionToolset) and ts.id is None:
             return self._wrap_leaf_toolset(ts)  # its calls are known by their own ids
-        return super()._wrap_and_register_leaf(ts)
+        return held_by_runs(super()._wrap_and_register_leaf(ts))
 
     def get_wrapper_toolset(self, toolset: Any) -> Any:
         # Those that came with the run, too.

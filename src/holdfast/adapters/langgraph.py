@@ -24,6 +24,7 @@ from langgraph.pregel import Pregel
 
 import holdfast
 from holdfast.adapters import _langgraph_graphs as graphs
+from holdfast.adapters import _langgraph_mcp as mcp
 from holdfast.adapters import _langgraph_models as models_
 from holdfast.adapters import _langgraph_tasks as tasks
 from holdfast.adapters import _langgraph_tools as tools_
@@ -56,6 +57,8 @@ def durable(
     of those that a model could not read. approvals: interrupts wait durably; if not, the graph
     stops at them and its caller resumes it. explain: prints what will be journaled.
     """
+    if mcp.is_client(graph):
+        return mcp.durable_client(graph, Policy(retry=retry, tools=tools))  # type: ignore[no-any-return]
     if not isinstance(graph, Pregel):
         raise TypeError(
             f"durable() takes a compiled graph, as builder.compile() and create_agent() return it, "
@@ -72,6 +75,7 @@ def durable(
     tools_.install()
     graphs.install()
     tasks.install()
+    mcp.install()
     own_name = name or (graph.name if graph.name != _UNNAMED else None)
     if own_name is not None:
         make_startable(made, _workflow(made, require_name(graph, own_name), settings))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextvars
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.errors import BadValue, NotInRun
@@ -122,6 +122,16 @@ def scratch() -> dict[Any, Any]:
     if where is None:
         raise NotInRun("scratch() is for code inside of a run")
     return where.frame.run.scratch
+
+
+def on_leave(close: Callable[[], Awaitable[None]]) -> None:
+    """Awaits `close()` when this execution of the run leaves memory: it has ended, waits for long,
+    or another worker has it. Adapters close there what `scratch()` holds. It is no part of the run,
+    and called on its event loop; a process that is killed calls nothing."""
+    where = scope()
+    if where is None:
+        raise NotInRun("on_leave() is for code inside of a run")
+    where.frame.run.held.add(close)
 
 
 def quoted(name: str) -> str:

@@ -20,6 +20,7 @@ from holdfast.clock import Micros
 from holdfast.engine import rest, trouble
 from holdfast.engine.context import Scope, chapter_path, current
 from holdfast.engine.frame import Frame, Receiver, Wait
+from holdfast.engine.held import Held
 from holdfast.engine.host import Host
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
@@ -80,6 +81,7 @@ class Execution:
         self._barriers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._stopped: list[asyncio.Future[None]] = []
         self.scratch: dict[Any, Any] = {}
+        self.held = Held(self.loop, row.id)
         self.tasks: set[asyncio.Task[Any]] = set()
         self._tasks_prune_at = 64
         self._starving: asyncio.TimerHandle | None = None
@@ -180,6 +182,7 @@ class Execution:
                 future.set_exception(Suspended())
                 rest.consume(future)
         rest.unwind(self.tasks, self.host.hooks)
+        self.held.close()
         self.host.left(self)
         if self.settled is not None:
             rest.let_go(self)

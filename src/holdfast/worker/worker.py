@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.clock import Clock, Micros, to_micros
-from holdfast.engine import hosts
+from holdfast.engine import held, hosts
 from holdfast.engine.commit import Committer
 from holdfast.engine.execution import Execution
 from holdfast.engine.host import Settings
@@ -137,17 +137,18 @@ class Worker:
             except TimeoutError:
                 break
         await self._stop_serving()
-        held = [(run.row.key, run.row.epoch) for run in self.runs.values() if not run.closed]
+        owned = [(run.row.key, run.row.epoch) for run in self.runs.values() if not run.closed]
         for run in [run for run in self.runs.values() if not run.closed]:
             run.evict()
         try:
             await asyncio.wait_for(self.committer.close(), FLUSH_SECONDS)
         except TimeoutError:
             log.warning("runs are handed back without their last entries: the store takes none")
-        if held:
-            await self.store.release(self.id, held, self.clock.now())
+        if owned:
+            await self.store.release(self.id, owned, self.clock.now())
         self._tenure.end()
         await self.store.deregister(self.id)
+        await held.all_closed()
 
     async def crash(self) -> None:
         """Plays dead, for tests: nothing more is written, nothing is handed back."""
@@ -389,8 +390,7 @@ class Worker:
         """Gives these runs their mail that came after the id with each."""
         try:
             for mail in await self.store.mail(wanted):
-                run = self.runs.get(mail.run)
-                if run is None:
+                if (run := self.runs.get(mail.run)) is None:
                     continue
                 if run.session is not None and run.inbox.is_news_of_a_child(mail):
                     await run.session.read(self.store)  # the child may have written to it

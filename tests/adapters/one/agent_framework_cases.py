@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import openai
-from agent_framework import Agent, tool
+from agent_framework import Agent, MCPStdioTool, tool
 from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
 
 import holdfast
 from holdfast.adapters.agent_framework import durable
+from tests.adapters.noted import COMMAND, SERVER, environment
 from tests.adapters.world import World
 
 # What the client imports when it is first used, for all processes that are forked from this one.
@@ -94,3 +96,14 @@ def approved_in_session(world: World) -> tuple[Any, list[Any]]:
         return [*pieces, (await agent.run("and then", session=session)).text]
 
     return cleans, ["clean up"]
+
+
+def notes(folder: str | Path, args: list[str] = SERVER) -> MCPStdioTool:
+    return MCPStdioTool(
+        "notes", COMMAND, args=args, env=environment(folder), approval_mode="never_require"
+    )
+
+
+def adds(world: World) -> tuple[Any, list[Any]]:
+    """With tools of an MCP server."""
+    return durable(Agent(client_of(world), name="adds", tools=[notes(world.folder)])), ["add"]

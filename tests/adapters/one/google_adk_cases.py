@@ -27,6 +27,7 @@ from google.genai import types
 
 import holdfast
 from holdfast.adapters.google_adk import durable
+from tests.adapters.one.google_adk_parts import notes
 from tests.adapters.world import World
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # agents of agents will be workflows
@@ -256,3 +257,8 @@ def graph(world: World) -> tuple[Any, list[Any]]:
         ("START", prepare, (left, right), both, joined, writer, ask, publish),
     ]
     return durable(Workflow(name="graph", edges=edges)), ["why"]
+
+
+def adds(world: World) -> tuple[Any, list[Any]]:
+    """With tools of an MCP server."""
+    return durable(LlmAgent(name="adds", model=model(world), tools=[notes(world.folder)])), ["add"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from google.adk.agents.run_config import RunConfig, StreamingMode
@@ -12,10 +13,13 @@ from google.adk.events import Event
 from google.adk.models import Gemini
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
+from google.adk.tools.mcp_tool import McpToolset, StdioConnectionParams
 from google.genai import types
+from mcp import StdioServerParameters
 
 import holdfast
 from holdfast.testing.model_server import ModelServer, Reply
+from tests.adapters.noted import COMMAND, SERVER, environment
 
 SOON = holdfast.Retry(attempts=3, backoff=timedelta(milliseconds=1))
 ONCE = holdfast.Retry(attempts=1)
@@ -37,6 +41,11 @@ async def clients() -> AsyncIterator[Connect]:
     for model in made:
         await model.api_client.aio.aclose()
         model.api_client.close()
+
+
+def notes(folder: str | Path, args: list[str] = SERVER) -> McpToolset:
+    params = StdioServerParameters(command=COMMAND, args=args, env=environment(folder))
+    return McpToolset(connection_params=StdioConnectionParams(server_params=params, timeout=60))
 
 
 def calls(*tools: Any) -> list[Any]:

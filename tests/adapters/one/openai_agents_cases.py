@@ -15,10 +15,12 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
+from agents.mcp import MCPServerStdio
 from openai import AsyncOpenAI
 
 import holdfast
 from holdfast.adapters.openai_agents import durable
+from tests.adapters.noted import COMMAND, SERVER, environment
 from tests.adapters.world import World
 
 set_tracing_disabled(True)
@@ -132,3 +134,14 @@ def talk(world: World) -> tuple[Any, list[Any]]:
         return [said, len(items.to_input_list())]
 
     return talks, ["why"]
+
+
+def notes(folder: str | Path, args: list[str] = SERVER) -> MCPServerStdio:
+    params: Any = {"command": COMMAND, "args": args, "env": environment(folder)}
+    return MCPServerStdio(params, name="notes", client_session_timeout_seconds=60)
+
+
+def adds(world: World) -> tuple[Any, list[Any]]:
+    """With tools of an MCP server."""
+    made = Agent(name="adds", model=model(world), mcp_servers=[notes(world.folder)])
+    return durable(made), ["add"]

@@ -6,15 +6,19 @@ import asyncio
 import threading
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from fastmcp.client.transports import StdioTransport
 from pydantic_ai import Agent, CallDeferred, RunContext
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 from pydantic_graph import GraphBuilder
 
 import holdfast
 from holdfast.adapters.pydantic_ai import durable
+from tests.adapters.noted import COMMAND, SERVER, environment
 from tests.adapters.world import World
 
 
@@ -147,3 +151,17 @@ def events(world: World) -> tuple[Any, list[Any]]:
         return [*seen, result.output]
 
     return handles, ["why"]
+
+
+def notes(
+    folder: str | Path, args: list[str] = SERVER, *, init_timeout: float = 60
+) -> MCPToolset[Any]:
+    transport = StdioTransport(COMMAND, args, env=environment(folder))
+    return MCPToolset(transport, id="notes", init_timeout=init_timeout)
+
+
+def adds(world: World) -> tuple[Any, list[Any]]:
+    """With tools of an MCP server."""
+    provider = OpenAIProvider(base_url=world.model_url, api_key="any")
+    model = OpenAIChatModel("m", provider=provider)
+    return durable(Agent(model, name="adds", toolsets=[notes(world.folder)])), ["add"]

@@ -6,14 +6,18 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from mcp import StdioServerParameters
+from mcp.client.stdio import stdio_client
 from openai import AsyncOpenAI
 from strands import Agent, ToolContext, tool
 from strands.models.openai import OpenAIModel
 from strands.multiagent import GraphBuilder, Swarm
 from strands.session import FileSessionManager
+from strands.tools.mcp import MCPClient
 
 import holdfast
 from holdfast.adapters.strands import durable
+from tests.adapters.noted import COMMAND, SERVER, environment
 from tests.adapters.world import World
 
 
@@ -187,3 +191,14 @@ def talk(world: World) -> tuple[Any, list[Any]]:
         return [len(asked.messages), len(again.messages), files]
 
     return talks, ["why", "and then"]
+
+
+def notes(folder: str | Path, args: list[str] = SERVER) -> MCPClient:
+    server = StdioServerParameters(command=COMMAND, args=args, env=environment(folder))
+    connect: Any = lambda: stdio_client(server)  # noqa: E731
+    return MCPClient(connect, startup_timeout=60)
+
+
+def adds(world: World) -> tuple[Any, list[Any]]:
+    """With tools of an MCP server."""
+    return durable(agent(world, "adds", tools=[notes(world.folder)])), ["add"]

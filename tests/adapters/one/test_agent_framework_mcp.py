@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,47 +12,105 @@ from agent_framework.openai import OpenAIChatCompletionClient
 
 import holdfast
 from holdfast.adapters.agent_framework import durable
-from holdfast.testing.model_server import ModelServer, Reply
+from holdfast.testing.model_server import ModelServer, Script
+from tests.adapters.harness import Zygote
+from tests.adapters.noted import (
+    BY_SDK,
+    EVERY,
+    FRAGILE,
+    ONCE,
+    PARALLEL,
+    SOON,
+    Noted,
+    check_opened_anew,
+    check_sessions,
+    refuse_once,
+)
+from tests.adapters.one.agent_framework_cases import notes, streams_of
 
-SCRIPT = [
-    Reply(tool_calls=[("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})]),
-    Reply(text="Added."),
-]
+CASES = "agent_framework_cases"
 
 
-def adding(model: ModelServer, log: Path) -> Any:
-    server = MCPStdioTool(
-        name="notes",
-        command=sys.executable,
-        args=[str(Path(__file__).with_name("mcp_server.py"))],
-        env={**os.environ, "MCP_LOG": str(log)},
-        approval_mode="never_require",
-    )
+def adding(model: ModelServer, *tools: Any, **options: Any) -> Any:
     client = OpenAIChatCompletionClient(model="m", api_key="any", base_url=model.url)
-    return durable(Agent(client, name="adds", tools=[server]))
+    return durable(Agent(client, name="adds", tools=list(tools)), **options)
 
 
-async def test_tools_of_mcp_servers_are_steps_in_one_session(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with ModelServer(SCRIPT) as model:
-        agent = adding(model, log)
-        async with agent, holdfast.Holdfast(":memory:", workflows=[agent]) as app:
-            for _ in range(2):
+async def results(
+    script: Script, server: MCPStdioTool, *, runs: int = 1, **options: Any
+) -> list[Any]:
+    """The messages of the last request, and the keys of the last run."""
+    with ModelServer(script) as model:
+        agent = adding(model, server, **options)
+        async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
+            for _ in range(runs):
                 run = await app.start(agent, "add")
-                assert await asyncio.wait_for(run.result(), 60) == "Added."
-            keys = [entry.key for entry in await app.history(run.id)]
-        told = [one["content"] for one in model.requests[1].body["messages"][-2:]]
+                assert await asyncio.wait_for(run.result(), 120) == "Added."
+            keys = {entry.key for entry in await app.history(run.id)}
         await agent.client.client.close()
-    assert {"/adds.add:call_0_0#0", "/adds.add:call_0_1#0"} <= {*keys}
-    assert told == ['{"result": 3}', '{"result": 7}']
-    assert log.read_text() == "started\n"
+        return [model.requests[-1].body["messages"], keys]
 
 
-async def test_a_server_that_is_not_connected_is_an_error_that_names_the_cure(
+async def test_each_run_has_one_session(tmp_path: Path) -> None:
+    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2)
+    assert "/mcp.notes.list_tools#0" in keys
+    assert {f"/adds.add:call_{call}#0" for call in ("0_0", "0_1", "1_0")} <= keys
+    assert Noted(tmp_path).calls_by_session == [3, 3]
+    assert Noted(tmp_path).sessions == 2
+    assert all(f'"result": {total}' in str(told) for total in (3, 7, 11))
+
+
+@EVERY
+def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
+    check_sessions(zygote, "adds", every=every)
+
+
+@pytest.mark.filterwarnings("ignore:ping is removed")  # says MCP to the framework
+async def test_a_server_that_is_connected_is_used_as_it_is(tmp_path: Path) -> None:
+    async with notes(tmp_path) as server:
+        await results(PARALLEL, server, runs=2)
+    assert Noted(tmp_path).sessions == 1
+
+
+async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
+    refuse_once(tmp_path)
+    await results(FRAGILE, notes(tmp_path), tools=SOON)
+    check_opened_anew(tmp_path)
+
+
+async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path) -> None:
+    told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
+    assert "Error" in str(told)
+    assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
+
+
+async def test_a_server_for_one_call_of_the_agent_is_reached_too(tmp_path: Path) -> None:
+    with ModelServer(PARALLEL) as model:
+        server = notes(tmp_path)
+        agent, with_server = adding(model), adding(model, server)
+
+        @holdfast.workflow
+        async def asks() -> str:
+            answer: str = (await agent.run("add", tools=[server])).text
+            return answer
+
+        streams = streams_of(with_server)
+        async with holdfast.Holdfast(":memory:", workflows=[asks, streams]) as app:
+            assert await asyncio.wait_for((await app.start(asks)).result(), 60) == "Added."
+            streamed = await asyncio.wait_for((await app.start(streams, "add")).result(), 60)
+        for one in (agent, with_server):
+            await one.client.client.close()
+    assert streamed[-1] == "Added."
+    assert Noted(tmp_path).calls_by_session == [3, 3]
+
+
+async def test_a_connection_that_is_not_open_is_an_error_that_names_the_cure(
     tmp_path: Path,
 ) -> None:
-    with ModelServer(SCRIPT) as model:
-        agent = adding(model, tmp_path / "log")
+    server = notes(tmp_path)
+    server._connection = Any  # type: ignore[assignment]
+    with ModelServer(PARALLEL) as model:
+        agent = adding(model, server)
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
             with pytest.raises(holdfast.RunFailed) as failed:
                 await asyncio.wait_for((await app.start(agent, "add")).result(), 60)

@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
-from agents import Agent, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+from agents import Agent, OpenAIChatCompletionsModel, Runner
 from agents.mcp import MCPServerStdio
 
 import holdfast
 from holdfast.adapters.openai_agents import durable
-from holdfast.testing.model_server import ModelServer, Reply
+from holdfast.testing.model_server import ModelServer, Script
+from tests.adapters.harness import Zygote
+from tests.adapters.noted import (
+    BY_SDK,
+    EVERY,
+    FRAGILE,
+    ONCE,
+    PARALLEL,
+    SOON,
+    Noted,
+    check_opened_anew,
+    check_sessions,
+    refuse_once,
+)
+from tests.adapters.one.openai_agents_cases import notes
 
-set_tracing_disabled(True)
-
-SCRIPT = [
-    Reply(tool_calls=[("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})]),
-    Reply(tool_calls=[("add", {"a": 5, "b": 6})]),
-    Reply(text="Added."),
-]
-
-
-def notes(log: Path) -> MCPServerStdio:
-    server = Path(__file__).with_name("mcp_server.py")
-    environment = {**os.environ, "MCP_LOG": str(log)}
-    params: Any = {"command": sys.executable, "args": [str(server)], "env": environment}
-    return MCPServerStdio(params, name="notes", client_session_timeout_seconds=60)
+CASES = "openai_agents_cases"
 
 
 def adds(agent: Any, *, streamed: bool) -> Any:
@@ -46,37 +45,56 @@ def adds(agent: Any, *, streamed: bool) -> Any:
     return adds
 
 
-@pytest.mark.parametrize("streamed", [False, pytest.param(True, marks=pytest.mark.full)])
-async def test_tools_of_mcp_servers_are_steps_in_one_session(
-    tmp_path: Path, streamed: bool
-) -> None:
-    log = tmp_path / "log"
-    with ModelServer(SCRIPT) as model:
+async def results(
+    script: Script,
+    server: MCPServerStdio,
+    *,
+    runs: int = 1,
+    streamed: bool = False,
+    **options: Any,
+) -> list[Any]:
+    """The messages of the last request, and the keys of the last run."""
+    with ModelServer(script) as model:
         client = openai.AsyncOpenAI(base_url=model.url, api_key="any")
         chat = OpenAIChatCompletionsModel("m", client)
-        agent = durable(Agent(name="adds", model=chat, mcp_servers=[notes(log)]))
+        agent = durable(Agent(name="adds", model=chat, mcp_servers=[server]), **options)
         workflow = adds(agent, streamed=streamed)
-        async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app, client:
-            for started in (1, 2):
+        async with client, holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
+            for _ in range(runs):
                 run = await app.start(workflow)
                 assert await asyncio.wait_for(run.result(), 120) == "Added."
-                keys = [entry.key for entry in await app.history(run.id)]
-                assert "/mcp.notes.list_tools#2" in keys
-                assert {f"/call_{call}@0/add#0" for call in ("0_0", "0_1", "1_0")} <= set(keys)
-                assert log.read_text() == "started\n" * started
-        told = [message["content"] for message in model.requests[2].body["messages"]]
-        assert all(f"'{total}'" in str(told) for total in (3, 7, 11))
+            keys = {entry.key for entry in await app.history(run.id)}
+        return [model.requests[-1].body["messages"], keys]
+
+
+@pytest.mark.parametrize("streamed", [False, pytest.param(True, marks=pytest.mark.full)])
+async def test_each_run_has_one_session(tmp_path: Path, streamed: bool) -> None:
+    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2, streamed=streamed)
+    assert "/mcp.notes.list_tools#2" in keys
+    assert {f"/call_{call}@0/add#0" for call in ("0_0", "0_1", "1_0")} <= keys
+    assert Noted(tmp_path).calls_by_session == [3, 3]
+    assert Noted(tmp_path).sessions == 2
+    assert all(f"'{total}'" in str(told) for total in (3, 7, 11))
+
+
+@EVERY
+def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
+    check_sessions(zygote, "adds", every=every)
 
 
 async def test_a_server_that_is_connected_is_used_as_it_is(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    with ModelServer(SCRIPT) as model:
-        client = openai.AsyncOpenAI(base_url=model.url, api_key="any")
-        chat = OpenAIChatCompletionsModel("m", client)
-        async with client, notes(log) as server:
-            agent = durable(Agent(name="adds", model=chat, mcp_servers=[server]))
-            async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
-                for _ in range(2):
-                    run = await app.start(agent, "add")
-                    assert await asyncio.wait_for(run.result(), 120) == "Added."
-            assert log.read_text() == "started\n"
+    async with notes(tmp_path) as server:
+        await results(PARALLEL, server, runs=2)
+    assert Noted(tmp_path).sessions == 1
+
+
+async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
+    refuse_once(tmp_path)
+    await results(FRAGILE, notes(tmp_path), tools=SOON)
+    check_opened_anew(tmp_path)
+
+
+async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path) -> None:
+    told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
+    assert "An error occurred while running the tool" in str(told)
+    assert Noted(tmp_path).calls == [[1, 2], [3, 4]]

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import sys
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
-from mcp import StdioServerParameters
-from mcp.client.stdio import stdio_client
 from pydantic import BaseModel
 from strands import Agent, tool
 from strands.agent.conversation_manager import SummarizingConversationManager
@@ -20,7 +15,6 @@ from strands.hooks import BeforeToolCallEvent
 from strands.models.openai import OpenAIModel
 from strands.session import SnapshotSessionManager
 from strands.storage import InMemoryStorage
-from strands.tools.mcp import MCPClient
 
 import holdfast
 from holdfast.adapters._shared import UntestedVersion
@@ -245,31 +239,6 @@ async def test_without_approvals_the_caller_is_asked() -> None:
 
         assert await result_of(asks) == "Done.\n"
         assert sorted(done) == ["a", "b"]
-
-
-# MCP
-
-
-async def test_tools_of_mcp_servers_are_steps_in_one_session(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    server = str(Path(__file__).with_name("mcp_server.py"))
-    started = StdioServerParameters(
-        command=sys.executable, args=[server], env={**os.environ, "MCP_LOG": str(log)}
-    )
-    script: list[Any] = [
-        Reply(tool_calls=[("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})]),
-        Reply(tool_calls=[("add", {"a": 5, "b": 6})]),
-        "Added.",
-    ]
-    connect: Any = lambda: stdio_client(started)  # noqa: E731
-    with ModelServer(script) as model, MCPClient(connect) as notes:
-        agent = durable(made(model, tools=[notes.list_tools_sync()]))
-        async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
-            run = await app.start(agent, "add")
-            assert await asyncio.wait_for(run.result(), 60) == "Added."
-            keys = {entry.key for entry in await app.history(run.id)}
-        assert {f"/add:call_{call}#0" for call in ("0_0", "0_1", "1_0")} <= keys
-        assert log.read_text() == "started\n"
 
 
 # Bad input

@@ -13,12 +13,14 @@ from crewai import LLM, Agent, Crew, Process, Task
 from crewai.flow.flow import Flow, and_, listen, or_, router, start
 from crewai.flow.human_feedback import human_feedback
 from crewai.flow.persistence import SQLiteFlowPersistence, persist
+from crewai.mcp import MCPServerStdio
 from crewai.tools import tool
 from openai import OpenAI
 from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters.crewai import durable
+from tests.adapters.noted import COMMAND, SERVER, environment
 from tests.adapters.world import World
 
 # What every process that is forked would do again, and takes longer than its run: to load the
@@ -285,3 +287,14 @@ def racing(world: World) -> tuple[Any, list[Any]]:
             return [self.state["slow"], sorted(self.state)]
 
     return Race, []
+
+
+def notes(folder: str | Path, args: list[str] = SERVER) -> MCPServerStdio:
+    return MCPServerStdio(command=COMMAND, args=args, env=environment(folder))
+
+
+def adds(world: World) -> tuple[Any, list[Any]]:
+    """With tools of an MCP server."""
+    agent = agent_of(world, mcps=[notes(world.folder)])
+    task = Task(name="sum", description="Add", expected_output="a word", agent=agent)
+    return durable(Crew(name="adds", agents=[agent], tasks=[task])), []

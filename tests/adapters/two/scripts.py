@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.testing.model_server import Asked, Reply, Script
@@ -65,3 +67,22 @@ ALL: dict[str, tuple[Script, dict[str, Any]]] = {
     ),
     "racing": (["so slow"], {}),
 }
+
+
+def under_its_own_names(script: Sequence[Reply]) -> Callable[[Asked], Reply]:
+    """CrewAI puts all that it knows of an MCP server before the names of its tools."""
+    known = {"Adds two numbers.": "add", "Does not survive its first call.": "fragile"}
+
+    def reply(asked: Asked) -> Reply:
+        offered = [tool["function"] for tool in asked.body.get("tools") or ()]
+        names = {
+            name: one["name"]
+            for one in offered
+            for said, name in known.items()
+            if said in one["description"]
+        }
+        said = script[min(asked.turn, len(script) - 1)]
+        calls = [(names[name], given) for name, given in said.tool_calls]
+        return replace(said, tool_calls=calls)
+
+    return reply

@@ -7,6 +7,7 @@ or to execute some elsewhere, the run waits for the answers and the agent goes o
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -26,6 +27,7 @@ from agent_framework import (
 
 import holdfast
 from holdfast.adapters._shared import under_free_name
+from holdfast.adapters.agent_framework import mcp
 from holdfast.adapters.agent_framework.active import (
     Active,
     Options,
@@ -73,17 +75,23 @@ class Turns:
     def __init__(
         self, run: Callable[..., Any], agent: Any, options: Options, named: dict[str, Any]
     ) -> None:
-        _require_connected(agent, named)
         around = active()
         self._waits = options.approvals and not (around is not None and around.asks_itself)
         self._active = Active(options, agent.name or "agent")
         self._session = named.get("session")
+        self._original, self._agent, self._named = run, agent, named
+
+    async def _begin(self) -> None:
+        agent, named = self._agent, self._named
+        with entered(self._active):
+            agent, named = await _with_servers(agent, named, self._active)
         if self._session is None and self._waits and _may_ask(agent, named):
             # Only a session knows which answers were asked for.
             self._session = agent.create_session()
-        self._run = functools.partial(run, agent, **{**named, "session": self._session})
+        self._run = functools.partial(self._original, agent, **{**named, "session": self._session})
 
     async def answered(self, messages: Any) -> AgentResponse[Any]:
+        await self._begin()
         given, responses = messages, []
         for _ in range(_ROUNDS_MAX):
             with entered(self._active), _program_errors():
@@ -98,6 +106,7 @@ class Turns:
         responses: list[AgentResponse[Any]] = []
 
         async def updates() -> AsyncIterator[AgentResponseUpdate]:
+            await self._begin()
             given = messages
             for _ in range(_ROUNDS_MAX):
                 with entered(self._active):
@@ -133,13 +142,19 @@ class Turns:
         return list(await asyncio.gather(*map(_answer, requests)))
 
 
-def _require_connected(agent: Any, named: dict[str, Any]) -> None:
-    for server in (*agent.mcp_tools, *normalize_tools(named.get("tools") or [])):
-        if getattr(server, "is_connected", True) is False:
-            raise holdfast.Unsupported(
-                f"the MCP server {server.name!r} is not connected, and a session that begins in a "
-                "run would end with it: connect it when the program starts, by `async with agent:`"
-            )
+async def _with_servers(
+    agent: Any, named: dict[str, Any], now: Active
+) -> tuple[Any, dict[str, Any]]:
+    """The agent and what it is asked with, with MCP servers as a run has them."""
+    tools = normalize_tools(named.get("tools") or [])
+    if not agent.mcp_tools and not any(map(mcp.is_server, tools)):
+        return agent, named
+    given = named.get("function_invocation_kwargs") or {}
+    made = copy.copy(agent)
+    made.mcp_tools = [await mcp.offered(server, now, given) for server in agent.mcp_tools]
+    if tools:
+        named = {**named, "tools": [await mcp.offered(tool, now, given) for tool in tools]}
+    return made, named
 
 
 def _may_ask(agent: Any, named: dict[str, Any]) -> bool:

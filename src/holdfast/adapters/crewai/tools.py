@@ -24,6 +24,7 @@ from crewai.utilities.string_utils import sanitize_tool_name
 from pydantic import BaseModel
 
 import holdfast
+from holdfast.adapters.crewai import mcp
 from holdfast.adapters.crewai.active import Active, active, call, entered, inside, on_runs_loop
 from holdfast.adapters.crewai.values import plain
 
@@ -90,7 +91,8 @@ def _use(tool: BaseTool, found: Active, args: tuple[Any, ...], kwargs: dict[str,
             return tool._run(*args, **kwargs)
 
     def work() -> Any:
-        result = tool._run(*args, **kwargs)
+        use: Any = tool._run_async if mcp.is_tool(tool) else tool._run
+        result = use(*args, **kwargs)
         return _kept(on_runs_loop(result) if asyncio.iscoroutine(result) else result)
 
     shown = {"args": plain(args), **plain(kwargs)} if args else plain(kwargs)

@@ -21,7 +21,7 @@ from google.genai import types
 
 import holdfast
 from holdfast.adapters._shared import Place, as_step
-from holdfast.adapters.google_adk import hooks
+from holdfast.adapters.google_adk import hooks, mcp
 from holdfast.adapters.google_adk.options import Active, active, claim, enter, place
 
 _RESULTS = (types.Part, types.FunctionResponse, types.Content, Event, RequestInput)
@@ -57,15 +57,21 @@ async def call_durably(
         return await work()
     if _runs_nodes(tool, context):
         return await place(now).branch(name, _nested(now, work))
-    return await step_of(
-        now,
-        name,
-        context,
-        work,
-        shown=args,
-        retry=now.options.policy.for_tool(tool.name),
-        returns=_result_type(tool),
-    )
+    is_mcp = mcp.is_tool(tool)
+    try:
+        return await step_of(
+            now,
+            name,
+            context,
+            (lambda: mcp.called(work)) if is_mcp else work,
+            shown=args,
+            retry=now.options.policy.for_tool(tool.name),
+            returns=_result_type(tool),
+        )
+    except ConnectionError as error:
+        if not is_mcp:
+            raise
+        return mcp.told(error)
 
 
 async def step_of(

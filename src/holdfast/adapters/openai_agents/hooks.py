@@ -15,6 +15,7 @@ _NAMES = (
     "agents.agent:AgentBase.get_all_tools",
     "agents.items:TResponseOutputItem",
     "agents.items:TResponseStreamEvent",
+    "agents.mcp.server:_MCPServerWithClientSession",
     "agents.models._retry_runtime:provider_managed_retries_disabled",
     "agents.models.interface:Model.get_response",
     "agents.models.interface:Model.stream_response",
@@ -55,6 +56,7 @@ def _named(name: str) -> Any:
 
 AgentRunner: Any = _named("AgentRunner") or object
 Invoker: Any = _named("_FailureHandlingFunctionToolInvoker") or object
+SessionServer: Any = _named("_MCPServerWithClientSession") or ()
 OutputItem: Any = _named("TResponseOutputItem")
 StreamEvent: Any = _named("TResponseStreamEvent")
 attach_normalized_usage: Any = _named("_attach_normalized_usage")

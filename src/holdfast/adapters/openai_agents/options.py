@@ -32,7 +32,6 @@ class Active:
     options: Options
     provider: ModelProvider  # the run's own
     place: Place
-    user: object  # of the MCP servers: the outermost agent that is running
 
 
 OPTIONS = "__holdfast_options__"

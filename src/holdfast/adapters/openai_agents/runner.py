@@ -7,11 +7,10 @@ id for the call. A rejection's comment is what the model is told.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from agents import Agent, Model, RunConfig, RunResult, RunResultStreaming, RunState
@@ -22,7 +21,6 @@ from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.copies import durable_copy
 from holdfast.adapters.openai_agents.model import DurableProvider, as_durable
 from holdfast.adapters.openai_agents.options import Active, Options, active, options_of
-from holdfast.adapters.openai_agents.servers import disconnect
 from holdfast.adapters.openai_agents.sessions import durable_session
 
 _KEPT_ON_RESUME = ("run_config", "hooks", "session", "error_handlers")
@@ -46,17 +44,12 @@ class DurableRunner(hooks.AgentRunner):
         if known is None:
             return await self._before.run(starting_agent, input, **options)
         agent = durable_copy(starting_agent, known)
-        with _prepared(known, options) as (given, done):
-            try:
-                result = await self._before.run(agent, input, **given)
-                while result.interruptions and known.approvals:
-                    state = result.to_state()
-                    await _decide(state, result.interruptions)
-                    result = await self._before.run(agent, state, **_resumed(given))
-            finally:
-                closing = done()
-        if closing:
-            await asyncio.wait(closing)
+        with _prepared(known, options) as given:
+            result = await self._before.run(agent, input, **given)
+            while result.interruptions and known.approvals:
+                state = result.to_state()
+                await _decide(state, result.interruptions)
+                result = await self._before.run(agent, state, **_resumed(given))
         return result
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
@@ -73,11 +66,8 @@ class DurableRunner(hooks.AgentRunner):
         agent = durable_copy(starting_agent, known)
 
         def begin(input: Any, options: dict[str, Any]) -> RunResultStreaming:
-            with _prepared(known, options) as (given, done):
-                result = self._before.run_streamed(agent, input, **given)
-                closing: list[Any] = result.__dict__.setdefault("_holdfast_closing", [])
-                result.run_loop_task.add_done_callback(lambda _: closing.extend(done()))
-                return result
+            with _prepared(known, options) as given:
+                return self._before.run_streamed(agent, input, **given)
 
         result = begin(input, options)
         result.__class__ = DurableStream
@@ -106,15 +96,11 @@ class DurableStream(RunResultStreaming):
             finally:
                 # What the caller holds is the whole: its output, items and usage.
                 self.__dict__.update(rest.__dict__)
-        if self.__dict__["_holdfast_closing"]:
-            await asyncio.wait(self.__dict__["_holdfast_closing"])
 
 
 @contextlib.contextmanager
-def _prepared(
-    options: Options, given: dict[str, Any]
-) -> Iterator[tuple[dict[str, Any], Callable[[], list[Any]]]]:
-    """What to give to the SDK's runner, and what to call at the end."""
+def _prepared(options: Options, given: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What to give to the SDK's runner."""
     config = given.get("run_config")
     config = RunConfig() if config is None else hooks.coerce_run_config(config)
     provider = config.model_provider
@@ -127,15 +113,10 @@ def _prepared(
         else config.model,
         model_provider=DurableProvider(provider, options),
     )
-    around = active.get()
-    user = object() if around is None else around.user
-    token = active.set(Active(options, provider, Place(), user))
+    token = active.set(Active(options, provider, Place()))
     try:
         session = durable_session(given.get("session"))
-        yield (
-            {**given, "run_config": prepared, "session": session},
-            (lambda: disconnect(user)) if around is None else list,
-        )
+        yield {**given, "run_config": prepared, "session": session}
     finally:
         active.reset(token)
 

@@ -1,21 +1,23 @@
 """MCP servers: what tools they have is a step of the run, and so is each call of one.
 
-A server that somebody has connected is used as it is. One that nobody has is connected when a run
-first needs it, on replay perhaps never, and for as long as runs use it: it is one session for all
-the calls of a run.
+A server that somebody has connected is used as it is. Of one that nobody has, each run has a copy
+to itself, which is connected when the run first needs it, on replay perhaps never.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
+import contextlib
 import functools
+from collections.abc import AsyncIterator
 from typing import Any
 
 from mcp import Tool as MCPTool
 
 import holdfast
+from holdfast.adapters._mcp import session
 from holdfast.adapters._shared import as_step
+from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.options import active, place
 
 
@@ -30,92 +32,69 @@ def durable_server(server: Any) -> Any:
 
 
 class _DurableServer:
+    _holdfast_kind: type[Any]
+
     async def list_tools(self, *args: Any, **named: Any) -> list[MCPTool]:
         server: Any = self
-        inner: Any = super()
         if holdfast.current_run() is None:
-            found: list[MCPTool] = await inner.list_tools(*args, **named)
+            found: list[MCPTool] = await super().list_tools(*args, **named)  # type: ignore[misc]
             return found
 
         async def work() -> Any:
-            await _connect(server)
-            listed = await inner.list_tools(*args, **named)
+            async with _reached(server) as own:
+                listed = await own.list_tools(*args, **named)
             return [tool.model_dump(mode="json", by_alias=True) for tool in listed]
 
         name = f"mcp.{server.name}.list_tools"
-        recorded: Any = await place().claim(lambda: as_step(name, work))
+        now = active.get()
+        retry = now.options.policy.for_tool(server.name) if now is not None else None
+        recorded: Any = await place().claim(lambda: as_step(name, work, retry=retry))
         return [MCPTool.model_validate(tool) for tool in recorded]
 
     async def call_tool(self, *args: Any, **named: Any) -> Any:
         """In the step of the call."""
-        inner: Any = super()
-        if holdfast.current_run() is not None:
-            await _connect(self)
-        return await inner.call_tool(*args, **named)
+        if holdfast.current_run() is None:
+            return await super().call_tool(*args, **named)  # type: ignore[misc]
+        async with _reached(self) as own:
+            return await own.call_tool(*args, **named)
 
 
 @functools.cache
 def _durable_class(kind: type[Any]) -> type[Any]:
-    return type(kind.__name__, (_DurableServer, kind), {"__module__": kind.__module__})
+    own = {"__module__": kind.__module__, "_holdfast_kind": kind}
+    return type(kind.__name__, (_DurableServer, kind), own)
 
 
-# Connections
+# Sessions
 
 
-class _Connection:
-    """A session that is ours. A task of its own opens and closes it, outside of any run."""
-
-    def __init__(self, server: Any) -> None:
-        self._server = server
-        self.users: set[object] = set()
-        self.closing = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        self.opened: asyncio.Future[None] = loop.create_future()
-        self.task = contextvars.Context().run(lambda: loop.create_task(self._keep()))
-
-    async def _keep(self) -> None:
-        try:
-            await self._open()
-            await self.closing.wait()
-        finally:
-            try:
-                await self._server.cleanup()
-            finally:
-                del _connections[id(self._server.__dict__)]
-
-    async def _open(self) -> None:
-        try:
-            await self._server.connect()
-        except Exception as error:
-            self.closing.set()
-            self.opened.set_exception(error)
-        else:
-            self.opened.set_result(None)
+@contextlib.asynccontextmanager
+async def _reached(server: Any) -> AsyncIterator[Any]:
+    """The server as the SDK knows it, connected."""
+    shared = server.__dict__
+    if not isinstance(server, hooks.SessionServer) or shared["session"] is not None:
+        yield _plain(server, shared)
+        return
+    async with session(("openai_agents", id(shared)), lambda: _another(server)) as own:
+        yield own
 
 
-_connections: dict[int, _Connection] = {}
-"""By the identity of what a server shares with its durable copies."""
+def _another(server: Any) -> Any:
+    """One that is not connected, and is while it is entered."""
+    return _plain(
+        server,
+        {
+            **server.__dict__,
+            "exit_stack": contextlib.AsyncExitStack(),
+            "_cleanup_lock": asyncio.Lock(),
+            "_request_lock": asyncio.Lock(),
+            "_cache_dirty": True,
+            "_tools_list": None,
+        },
+    )
 
 
-async def _connect(server: Any) -> None:
-    now, shared = active.get(), id(server.__dict__)
-    while shared in _connections and _connections[shared].closing.is_set():
-        await asyncio.wait({_connections[shared].task})
-    if shared not in _connections:
-        if now is None or getattr(server, "session", server) is not None:
-            return
-        _connections[shared] = _Connection(server)
-    connection = _connections[shared]
-    assert now is not None, "only the runner lists tools in a run"
-    connection.users.add(now.user)
-    await asyncio.shield(connection.opened)
-
-
-def disconnect(user: object) -> list[asyncio.Task[None]]:
-    """Closes what nobody else uses; the tasks end when it is closed."""
-    left = [one for one in _connections.values() if user in one.users]
-    for connection in left:
-        connection.users.remove(user)
-        if not connection.users:
-            connection.closing.set()
-    return [connection.task for connection in left if connection.closing.is_set()]
+def _plain(server: _DurableServer, attributes: dict[str, Any]) -> Any:
+    made = object.__new__(server._holdfast_kind)
+    made.__dict__ = attributes
+    return made

@@ -16,7 +16,7 @@ from strands.interrupt import Interrupt, InterruptException
 from strands.types.tools import AgentTool
 
 from holdfast.adapters._shared import NOT_FOR_THE_MODEL, Place, Relay, as_step
-from holdfast.adapters.strands import hooks
+from holdfast.adapters.strands import hooks, mcp
 from holdfast.adapters.strands.changes import Changes, is_plain
 from holdfast.adapters.strands.options import Around, Options, within
 
@@ -79,8 +79,9 @@ class DurableTool(AgentTool):
             nonlocal ran
             ran = True
             with changes.noted():
-                events = self._inner.stream(tool_use, invocation_state, **named)
-                done = await _outcome(events, live, changes)
+                async with mcp.reached(self._inner) as inner:
+                    events = inner.stream(tool_use, invocation_state, **named)
+                    done = await _outcome(events, live, changes)
                 return {**done, **changes.found()}
 
         retry = self._options.policy.for_tool(tool_use["name"])

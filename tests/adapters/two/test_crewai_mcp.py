@@ -1,0 +1,79 @@
+"""Tools of MCP servers, used by agents of CrewAI."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crewai import Crew, Task
+from crewai.mcp import MCPServerStdio
+
+import holdfast
+from holdfast.adapters.crewai import durable
+from holdfast.testing.model_server import ModelServer, Reply
+from tests.adapters.harness import Zygote
+from tests.adapters.noted import (
+    BY_SDK,
+    EVERY,
+    FRAGILE,
+    ONCE,
+    ONE_BY_ONE,
+    PARALLEL,
+    SOON,
+    Noted,
+    check_opened_anew,
+    check_sessions,
+    refuse_once,
+)
+from tests.adapters.two.crewai_cases import agent_of, notes
+from tests.adapters.two.scripts import under_its_own_names
+from tests.adapters.world import World
+
+# CrewAI reads fields of its own that it has deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+CASES = "crewai_cases"
+
+
+async def results(
+    script: list[Reply], server: MCPServerStdio, *, runs: int = 1, **options: Any
+) -> list[Any]:
+    """The messages of the last request, and the keys of the last run."""
+    with ModelServer(under_its_own_names(script)) as model:
+        agent = agent_of(World(model.url, "", ""), mcps=[server])
+        task = Task(name="sum", description="Add", expected_output="a word", agent=agent)
+        crew = durable(Crew(name="adds", agents=[agent], tasks=[task]), **options)
+        async with holdfast.Holdfast(":memory:", workflows=[crew]) as app:
+            for _ in range(runs):
+                run = await app.start(crew)  # type: ignore[arg-type]
+                assert await asyncio.wait_for(run.result(), 120) == "Added."
+            keys = {entry.key for entry in await app.history(run.id)}
+        return [model.requests[-1].body["messages"], keys]
+
+
+async def test_each_run_has_one_session(tmp_path: Path) -> None:
+    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2)
+    assert "/adds#0/mcp.list_tools#0" in keys
+    for call in ("0_0", "0_1", "1_0"):
+        assert any(f":call_{call}#" in key for key in keys)
+    assert Noted(tmp_path).calls_by_session == [3, 3]
+    assert Noted(tmp_path).sessions == 2
+    assert all(f"'{total}'" in str(told) for total in (3, 7, 11))
+
+
+@EVERY
+def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
+    check_sessions(zygote, "adds", under_its_own_names(ONE_BY_ONE), every=every)
+
+
+async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
+    refuse_once(tmp_path)
+    await results(FRAGILE, notes(tmp_path), tools=SOON)
+    check_opened_anew(tmp_path)
+
+
+async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path) -> None:
+    told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
+    assert "is lost" in str(told)
+    assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
