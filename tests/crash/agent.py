@@ -140,7 +140,25 @@ async def poison(name: str) -> str:
     return await deadly(name)
 
 
-WORKFLOWS: list[Any] = [job, line, late, hanging, poison]
+class TooMany(Exception):
+    retry_after = 3600
+
+
+@holdfast.step(limit=holdfast.Limit("provider", per_second=1000))
+async def limited(name: str) -> str:
+    """Is told to come back in an hour, if the observer says so."""
+    token, answer = await observed(name)
+    if answer == "busy":
+        raise TooMany
+    return token
+
+
+@holdfast.workflow
+async def calling(name: str) -> str:
+    return await limited(name)
+
+
+WORKFLOWS: list[Any] = [job, line, late, hanging, poison, calling]
 
 
 def client(url: str) -> holdfast.Holdfast:

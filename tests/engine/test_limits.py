@@ -13,11 +13,12 @@ import pytest
 import holdfast
 from holdfast import FakeClock, Limit, Retry, RunCancelled, Status
 from holdfast.clock import Micros, to_micros
-from holdfast.errors import BadArguments
+from holdfast.errors import BadArguments, StoreUnavailable
 from holdfast.store.base import Reservation
 from holdfast.testing import Environment, crash_everywhere
 from holdfast.testing.kept_store import KeptStore
 from holdfast.types import Kind
+from holdfast.worker import limiters
 
 MINUTE = timedelta(minutes=1)
 
@@ -159,6 +160,34 @@ async def test_a_retry_after_holds_everybody_off_also_those_with_a_place() -> No
     rest = provider.calls[1:]
     assert rest[0] >= 600 and len(rest) == 4
     assert all(after - before >= 30 for before, after in itertools.pairwise(rest))
+
+
+class ShyStore(KeptStore):
+    """Is out of reach when a limiter is to be held off, at first."""
+
+    failures = 2
+
+    async def hold_off(self, name: str, until: int) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("there is no connection now")
+        await self._kept.hold_off(name, until)
+
+
+async def test_to_insist_on_holding_a_limiter_off_is_no_timer_of_the_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limiters, "PAUSE_SECONDS", 0.001)
+    provider, store = Provider(), ShyStore()
+    provider.errors = [TooMany(600)]
+    eager = caller(provider, retry=Retry(backoff=timedelta(0), jitter=0))
+    async with Environment([eager], clock=provider.clock, store=store) as env:
+        run = await env.start(eager)
+        await env.result(run)
+        assert store.failures == 0 and provider.calls == [0, 600]
+        timers = [e.key for e in await env.app.history(run.id) if e.kind is Kind.TIMER]
+        assert timers == []
+    await store.discard()
 
 
 async def test_a_terminal_failure_holds_others_off_too() -> None:

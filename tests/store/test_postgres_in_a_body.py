@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import holdfast
+from holdfast.clock import NEVER
 from holdfast.engine.context import scope
 from holdfast.store import upgrade
 from holdfast.store.postgres_link import Link
-from holdfast.types import Kind
+from holdfast.types import Kind, Status
 
 FAILURES = 3
+SECONDS_MAX = 120
 
 
 @holdfast.workflow
@@ -31,6 +34,12 @@ async def looks_and_gives_up() -> str:
     looking.cancel()
     await asyncio.wait({looking})
     return "gave up" if looking.cancelled() else "looked"
+
+
+@holdfast.workflow
+async def looks_and_waits() -> int:
+    (app,) = APPS
+    return len(await app.queues()) + await holdfast.promise("answer", int)
 
 
 APPS: list[holdfast.Holdfast] = []
@@ -86,3 +95,25 @@ async def test_nor_is_giving_up_a_connection_that_is_being_made(
         assert await run.result() == "gave up"
         monkeypatch.undo()
         assert Kind.TIMER not in [entry.kind for entry in await app.history(run.id)]
+
+
+async def test_nor_is_the_end_of_a_statement_that_is_new_to_a_connection(
+    postgres_url: str,
+) -> None:
+    await upgrade(postgres_url)
+    options = holdfast.WorkerOptions(memory_wait=timedelta(0))
+    async with holdfast.Holdfast(
+        postgres_url, workflows=[looks_and_waits], worker_options=options
+    ) as app:
+        APPS[:] = [app]
+        run = await app.start(looks_and_waits)
+        rung = asyncio.Event()
+        stop = app.store.listen(rung.set)
+        async with asyncio.timeout(SECONDS_MAX):
+            while await run.status() is not Status.WAITING:
+                await rung.wait()
+                rung.clear()
+        stop()
+        assert (await app.row(run.id)).ready_at in (None, NEVER), "only an answer wakes it"
+        await app.resolve(run.id, "answer", 1)
+        assert await run.result() == 2

@@ -141,6 +141,8 @@ async def _connect(url: str, pooled: bool, settings: dict[str, str]) -> Connecti
                 url,
                 timeout=CONNECT_SECONDS,
                 statement_cache_size=0 if pooled else 100,
+                # Its end would be a timer of whoever asks first, and that may be the body of a run.
+                max_cached_statement_lifetime=0,
                 server_settings={"application_name": "holdfast", **ours},
             )
             keep_alive(connection)

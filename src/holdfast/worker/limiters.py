@@ -38,7 +38,10 @@ class StoreLimiters:
         return await future
 
     async def hold_off(self, name: str, until: Micros) -> None:
-        await self._insist(lambda: self._store.hold_off(name, until))
+        # What it takes, and naps between tries, are none of the run's doing.
+        holding = self._insist(lambda: self._store.hold_off(name, until))
+        make = asyncio.get_running_loop().create_task
+        await contextvars.Context().run(lambda: make(holding))
 
     def close(self) -> None:
         if self._task is not None:
