@@ -56,6 +56,8 @@ WRITES: dict[str, Write] = {
     "add a schedule": lambda s: s.put_schedule(schedule("new"), seen=None),
     "delete a schedule": lambda s: s.delete_schedule("nightly"),
     "prune": lambda s: s.prune(NOW * 2, 10),
+    "delete a session": lambda s: s.delete_session("b"),
+    "prune sessions": lambda s: s.prune_sessions(NOW, 10),
 }
 
 
@@ -272,6 +274,27 @@ async def test_who_fills_the_target_at_the_last_moment_loses_nothing(urls: Urls,
             await there.close()
         await start(still_used, "new")
         assert await used.get("just now") is not None
+
+
+async def test_a_target_that_the_user_does_not_own_leaves_the_source_in_use(
+    urls: Urls, postgres: PostgresServer
+) -> None:
+    source, target = urls("sqlite"), urls("postgres")
+    await fill(source)
+    await store.upgrade(target)
+    dsn, _, schema = target.partition("?schema=")
+    for grant in (
+        "CREATE ROLE {0} LOGIN PASSWORD 'x'",
+        "GRANT USAGE ON SCHEMA {0} TO {0}",
+        "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {0} TO {0}",
+        "GRANT USAGE ON ALL SEQUENCES IN SCHEMA {0} TO {0}",
+    ):
+        await asyncio.to_thread(postgres.sql, grant.format(schema))
+    mine = f"postgresql://{schema}:x@{dsn.rpartition('@')[2]}?schema={schema}"
+    with pytest.raises(StoreUnavailable, match="own the schema"):
+        await store.move(source, mine)
+    assert (await state_of(source), await state_of(target)) == (None, None)
+    assert await store.move(source, target)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -215,7 +215,14 @@ class PostgresEnd:
             await self._mark_as(connection, mark, now)
 
     async def arrive(self, mark: Mark, now: Micros) -> None:
-        await _patiently(lambda: self._arrive(mark, now))
+        try:
+            await _patiently(lambda: self._arrive(mark, now))
+        except StoreUnavailable as error:
+            if errors.code_of(error.__cause__ or error) != errors.NO_RIGHT:
+                raise
+            raise NotFree(
+                f"To move a store there, the user must own the schema. {error}"
+            ) from error
         self._token = mark.token
 
     async def _arrive(self, mark: Mark, now: Micros) -> None:
