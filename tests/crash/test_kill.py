@@ -129,7 +129,7 @@ async def test_kills_at_random_moments_lose_nothing_and_repeat_nothing_committed
 
 
 @pytest.mark.full
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", range(10))
 async def test_many_kills_at_random_moments(
     seed: int, app: holdfast.Holdfast, fleet: Fleet, observer: Observer
