@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -262,6 +263,26 @@ async def waits_in_branches() -> None:
         await asyncio.gather(asyncio.sleep(3_600), holdfast.receive())
 
 
+@holdfast.step
+async def asks() -> None:
+    await holdfast.promise("answer")
+
+
+@holdfast.workflow
+async def waits_in_a_step() -> None:
+    await asks()
+
+
+@holdfast.workflow
+async def waits_in_a_generator() -> None:
+    async def counting() -> AsyncIterator[int]:
+        for n in range(2):
+            yield await count(n)
+
+    async for _ in counting():
+        await holdfast.promise("answer")
+
+
 @holdfast.workflow
 def waits_in_a_thread() -> None:
     holdfast.promise("answer").result()
@@ -307,6 +328,8 @@ class Freed:
         (counts_in_a_session, "completed"),
         (waits_for_an_answer, "waiting"),
         (waits_in_branches, "waiting"),
+        (waits_in_a_step, "waiting"),
+        (waits_in_a_generator, "waiting"),
         (waits_in_a_thread, "waiting"),
         (sleeps_in_a_thread, "waiting"),
     ],

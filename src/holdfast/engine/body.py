@@ -36,9 +36,10 @@ def in_frame(
     current.set(inner)
     if hooks.active is not None:
         hooks.active.move_to(inner.frame)
+    error: BaseException | None = None
     try:
         while True:
-            error: BaseException | None = None
+            error = None
             try:
                 yield awaited
             except GeneratorExit:
@@ -54,6 +55,7 @@ def in_frame(
             except StopIteration as stop:
                 return stop.value
     finally:
+        error = None  # its traceback has this frame
         outer.frame.bodies.pop(task, None)
         # Only in our own task's context: a forgotten coroutine is closed by whoever collects
         # garbage.

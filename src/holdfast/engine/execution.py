@@ -366,6 +366,7 @@ class Execution:
     def add_task(self, task: asyncio.Task[Any]) -> None:
         if self.closed:  # made by code that is on its way out
             rest.unwind([task], self.host.hooks)
+            return
         self.tasks.add(task)
         if len(self.tasks) >= self._tasks_prune_at:
             self.tasks = {task for task in self.tasks if not task.done()}

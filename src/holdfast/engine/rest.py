@@ -226,5 +226,8 @@ def consume(future: Any) -> None:
 
 def forget_way(error: Suspended) -> None:
     """A traceback holds frames, which hold what they awaited, which holds the error: only the
-    garbage collector would free them."""
-    error.__traceback__ = None
+    garbage collector would free them. A step that the error left has raised it anew."""
+    found: BaseException | None = error
+    while found is not None and found.__traceback__ is not None:
+        found.__traceback__ = None
+        found = found.__context__
