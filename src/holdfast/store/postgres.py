@@ -194,7 +194,7 @@ class PostgresStore(Queues, Schedules):
 
     async def resume(self, run: RunId, now: Micros) -> RunRow:
         (code,) = await self._link.write("resume", run, now)
-        return await self._gone_on(run, code, "only a paused, parked or quarantined run is")
+        return await self._gone_on(run, code, "only a paused, parked or quarantined run is resumed")
 
     async def rerun(self, run: RunId, epoch: int, now: Micros, drop: Sequence[int]) -> RunRow:
         (code,) = await self._link.write("rerun", run, epoch, now, list(drop))

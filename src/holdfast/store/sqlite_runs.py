@@ -106,7 +106,7 @@ def resume(db: Db, id: RunId, now: Micros) -> RunRow:
     row = _known(db, id)
     if row.status not in HALTED:
         raise NotResumable(
-            f"Run {id!r} is {row.status}: only a paused, parked or quarantined run is."
+            f"Run {id!r} is {row.status}: only a paused, parked or quarantined run is resumed."
         )
     db.execute(SQL["resume"], {"now": now, "blocked": _blocked(db, row), "run": row.key})
     db.execute(SQL["delete_mail_of_kind"], (row.key, MailKind.PAUSE.value))
