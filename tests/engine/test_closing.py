@@ -75,3 +75,26 @@ async def test_a_close_without_its_store_leaves_nothing_behind(
     with pytest.raises(StoreUnavailable):
         await app.close(grace=timedelta(0))
     await nothing_is_left()
+
+
+async def test_nor_does_a_client_whose_store_is_gone_when_it_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = asyncio.Event()
+
+    async def out_of_reach(*args: Any, **options: Any) -> None:
+        asked.set()
+        raise StoreUnavailable("there is no connection now")
+
+    monkeypatch.setattr(SQLiteStore, "commit", out_of_reach)
+    app = holdfast.Holdfast(f"sqlite:///{tmp_path}/runs.db", workflows=[staying], worker=False)
+    await app.open()
+    starting = asyncio.create_task(app.start(staying))
+    await asyncio.wait_for(asked.wait(), SECONDS_MAX)
+    starting.cancel()
+    closing = asyncio.create_task(app.close())
+    await asyncio.sleep(0)  # by now it waits for the commit
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await nothing_is_left()

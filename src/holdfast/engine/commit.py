@@ -87,7 +87,7 @@ class Committer:
             await task
 
     def abort(self) -> None:
-        """Stops at once; what is queued is lost to this process. For tests that play a crash."""
+        """Stops at once; what is queued is lost to this process."""
         for task in self._tasks:
             task.cancel()
 
