@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,6 +155,32 @@ async def test_a_dead_workers_runs_go_on_soon_if_the_store_was_out_of_reach(
     async with second:
         assert await result_of(second, run.id) == 2
         assert fails == 0
+    await first.close()
+
+
+async def test_a_worker_that_was_alive_after_all_is_watched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SQLiteStore, "poll_seconds", 3600.0)
+    first, second = make_app(tmp_path), make_app(tmp_path)
+    await first.open()
+    run = await first.start(three_steps)
+    await gate.begun.wait()
+    assert first.worker is not None
+    reap, lives = SQLiteStore.reap, 1
+
+    async def finds_it_alive_at_first(*args: Any, **kwargs: Any) -> object:
+        nonlocal lives
+        if lives:
+            lives -= 1
+            return None
+        return await reap(*args, **kwargs)
+
+    monkeypatch.setattr(SQLiteStore, "reap", finds_it_alive_at_first)
+    await first.worker.crash()
+    gate.open.set()
+    async with second:
+        assert await asyncio.wait_for(result_of(second, run.id), SECONDS_MAX) == 2
     await first.close()
 
 

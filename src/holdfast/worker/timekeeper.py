@@ -23,7 +23,6 @@ EVERY_SECONDS = 30.0
 TRIES = 3
 AGREES: Micros = 250_000
 QUICK: Micros = 500_000
-"""Whatever took longer to be answered says too little."""
 
 
 class Timekeeper:
@@ -57,20 +56,19 @@ class Timekeeper:
                 log.debug("the store does not tell the time, asking again later: %s", error)
 
     async def look(self, clock: SystemClock) -> bool | None:
-        """Compares the clocks. False: it took too long to tell; None: there is but one."""
+        """Compares the clocks. False: the answer took long, and says little; None: there is but
+        one clock."""
         before = clock.now()
         told = await self._store.time()
         took = clock.now() - before
         if told is None:
             return None
-        if not 0 <= took <= QUICK:
-            return False
-        ahead = before + took // 2 - told
-        if abs(ahead) > AGREES + took // 2:
+        ahead = before + took // 2 - told  # or half of that time more or less
+        if took >= 0 and abs(ahead) > AGREES + took // 2:
             clock.ahead += ahead
             log.warning(
                 "this machine's clock is %.1f s %s the store's, which is gone by here",
                 abs(clock.ahead) / 1e6,
                 "ahead of" if clock.ahead > 0 else "behind",
             )
-        return True
+        return 0 <= took <= QUICK
