@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -44,15 +45,24 @@ async def opened(folder: Path) -> holdfast.Holdfast:
     return app
 
 
-async def nothing_is_left() -> None:
-    assert [t.name for t in threading.enumerate() if t.name == "holdfast-lease"] == []
-    assert not hosts.any_open() and not loop._installed
-    others = {t for t in asyncio.all_tasks() if t is not asyncio.current_task()}
+def what_is_there() -> set[Any]:
+    """Threads that keep leases, open workers and loops with hooks; of other tests, perhaps."""
+    threads = {thread for thread in threading.enumerate() if thread.name == "holdfast-lease"}
+    return threads | hosts._open | set(loop._installed)
+
+
+@pytest.fixture
+async def nothing_is_left() -> AsyncIterator[None]:
+    before = what_is_there()
+    yield
+    assert what_is_there() <= before
+    others = {task for task in asyncio.all_tasks() if task is not asyncio.current_task()}
     if others:
         _, going_on = await asyncio.wait(others, timeout=SECONDS_MAX)
         assert not going_on
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 async def test_a_close_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -> None:
     app = await opened(tmp_path)
     closing = asyncio.create_task(app.close())
@@ -60,9 +70,9 @@ async def test_a_close_that_is_cancelled_leaves_nothing_behind(tmp_path: Path) -
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
-    await nothing_is_left()
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 @pytest.mark.parametrize("verb", ["release", "deregister"])
 async def test_a_close_without_its_store_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
@@ -74,9 +84,9 @@ async def test_a_close_without_its_store_leaves_nothing_behind(
     monkeypatch.setattr(SQLiteStore, verb, out_of_reach)
     with pytest.raises(StoreUnavailable):
         await app.close(grace=timedelta(0))
-    await nothing_is_left()
 
 
+@pytest.mark.usefixtures("nothing_is_left")
 async def test_nor_does_a_client_whose_store_is_gone_when_it_gives_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,4 +107,3 @@ async def test_nor_does_a_client_whose_store_is_gone_when_it_gives_up(
     closing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await closing
-    await nothing_is_left()
