@@ -18,11 +18,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(os.environ["MCP_FOLDER"])
+FOLDER = Path(os.environ.get("MCP_FOLDER", os.devnull))
 _NOT_FOUND = -32601
 
 
 def note(what: str, about: object = None) -> None:
+    if not FOLDER.is_dir():
+        return  # it is no process of its own
     noted = {"agent": os.getppid(), "server": os.getpid(), "what": what, "about": about}
     with (FOLDER / "noted").open("a") as file:
         file.write(json.dumps(noted) + "\n")

@@ -76,6 +76,13 @@ class Noted:
     def listings(self) -> int:
         return len(self._all("listed"))
 
+    def check_needed(self, calls: int) -> None:
+        """A process that goes on after the last call needs no server."""
+        agents = dict.fromkeys(line["agent"] for line in self._lines)
+        called = Counter(line["agent"] for line in self._all("called"))
+        if called[next(iter(agents))] == calls:
+            assert len(agents) == 1, self._lines
+
     def check_one_for_each_process(self, *, opens_at_start: bool = False) -> None:
         """Every process of the agent that had to ask has one session, and no other has any.
         opens_at_start: so does the framework, to list tools, before there is a run."""
@@ -106,14 +113,18 @@ def check_sessions(
     *,
     every: int = 1,
     opens_at_start: bool = False,
+    lists_each_turn: bool = False,
 ) -> None:
     """Kills the agent after each commit; meanwhile the server gets another tool. Each call is made
-    once, in one session for each process that had to make any."""
+    once, in one session for each process that had to make any; what is on record is not asked for
+    again, not even what tools there are."""
 
     def check(world: World) -> None:
         noted = Noted(world.folder)
         assert noted.calls == [[1, 2], [3, 4]]
         noted.check_one_for_each_process(opens_at_start=opens_at_start)
+        if not opens_at_start and not lists_each_turn:
+            noted.check_needed(2)
 
     def change(world: World) -> None:
         (Path(world.folder) / "changed").touch()

@@ -20,8 +20,9 @@ from typing import Any
 import holdfast
 from holdfast.adapters._langgraph_active import active
 from holdfast.adapters._mcp import session
-from holdfast.adapters._shared import Policy, as_step
+from holdfast.adapters._shared import Policy, as_step, find_hooks, require_hooks
 
+_TESTED = "0.3.2"
 _CLIENT, _TOOLS = "langchain_mcp_adapters.client", "langchain_mcp_adapters.tools"
 _POLICY, _BEFORE = "__holdfast_policy__", "__holdfast_before__"
 _CALLBACKS = ("logging_callback", "elicitation_callback")
@@ -32,8 +33,12 @@ Create = Callable[..., AbstractAsyncContextManager[Any]]
 def install() -> None:
     """If somebody has tools of MCP servers."""
     tools: Any = sys.modules.get(_TOOLS)
-    if tools is not None and not hasattr(tools.create_session, _BEFORE):
-        tools.create_session = _lending(tools.create_session)
+    if tools is None or hasattr(getattr(tools, "create_session", None), _BEFORE):
+        return
+    names = ("create_session", "_list_all_tools", "convert_mcp_tool_to_langchain_tool")
+    hooks = find_hooks(f"{_TOOLS}:{name}" for name in names)
+    require_hooks("langchain-mcp-adapters", _TESTED, hooks)
+    tools.create_session = _lending(tools.create_session)
 
 
 def _lending(create: Create) -> Create:

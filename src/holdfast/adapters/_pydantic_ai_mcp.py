@@ -15,21 +15,28 @@ import functools
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from pydantic_ai.durable_exec._toolset import DurableMCPToolset, RunHeldToolset
-
 from holdfast.adapters._mcp import session
+from holdfast.adapters._shared import find_hooks
+
+_MODULE = "pydantic_ai.durable_exec._toolset"
+HOOKS = find_hooks([f"{_MODULE}:DurableMCPToolset.for_run", f"{_MODULE}:RunHeldToolset.entered"])
+_DurableServer, _RunHeld = find_hooks(
+    [f"{_MODULE}:DurableMCPToolset", f"{_MODULE}:RunHeldToolset"]
+).values()
+DurableServer: Any = _DurableServer or object
+RunHeld: Any = _RunHeld or object
 
 _ASKED = ("call_tool", "list_tools")
 
 
 def held_by_runs(toolset: Any) -> Any:
     """What stands for a server's tools in a durable agent, as Pydantic AI has made it."""
-    if isinstance(toolset, DurableMCPToolset):
+    if isinstance(toolset, DurableServer):
         toolset.__class__ = Server
     return toolset
 
 
-class Server(DurableMCPToolset[Any]):
+class Server(DurableServer):
     async def for_run(self, ctx: Any) -> Any:
         made: Any = await super().for_run(ctx)
         held = made._run_held
@@ -38,7 +45,7 @@ class Server(DurableMCPToolset[Any]):
         return made
 
 
-class Held(RunHeldToolset[Any]):
+class Held(RunHeld):
     async def entered(self) -> Any:
         """In a step."""
         async with self._session() as toolset:

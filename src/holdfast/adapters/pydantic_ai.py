@@ -27,6 +27,7 @@ from pydantic_ai.run import AgentRun
 
 import holdfast
 from holdfast.adapters._pydantic_ai import Durability, Options
+from holdfast.adapters._pydantic_ai_mcp import HOOKS as OF_SERVERS
 from holdfast.adapters._pydantic_ai_model import let_pieces_come_singly
 from holdfast.adapters._shared import Policy, make_startable, require_hooks, require_name
 
@@ -93,7 +94,7 @@ def _check_hooks() -> None:
     hooks["JournalCallableOperationBackend"] = backend
     hooks["Agent.iter"] = getattr(pydantic_ai.Agent, "iter", None)
     hooks["_utils.group_by_temporal"] = getattr(_utils, "group_by_temporal", None)
-    require_hooks("pydantic-ai-slim", TESTED, hooks)
+    require_hooks("pydantic-ai-slim", TESTED, {**hooks, **OF_SERVERS})
 
 
 def _model(given: Model | str) -> Model:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_framework import Agent, MCPStdioTool
+from agent_framework import Agent, MCPStdioTool, MCPStreamableHTTPTool
 from agent_framework.openai import OpenAIChatCompletionClient
 
 import holdfast
 from holdfast.adapters.agent_framework import durable
 from holdfast.testing.model_server import ModelServer, Script
 from tests.adapters.harness import Zygote
+from tests.adapters.mcp_http import OverHttp
 from tests.adapters.noted import (
     BY_SDK,
     EVERY,
@@ -37,7 +38,7 @@ def adding(model: ModelServer, *tools: Any, **options: Any) -> Any:
 
 
 async def results(
-    script: Script, server: MCPStdioTool, *, runs: int = 1, **options: Any
+    script: Script, server: MCPStdioTool | MCPStreamableHTTPTool, *, runs: int = 1, **options: Any
 ) -> list[Any]:
     """The messages of the last request, and the keys of the last run."""
     with ModelServer(script) as model:
@@ -115,3 +116,9 @@ async def test_a_connection_that_is_not_open_is_an_error_that_names_the_cure(
             with pytest.raises(holdfast.RunFailed) as failed:
                 await asyncio.wait_for((await app.start(agent, "add")).result(), 60)
     assert "async with agent" in str(failed.value.__cause__)
+
+
+async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+    with OverHttp() as server:
+        await results(FRAGILE, MCPStreamableHTTPTool("notes", server.url), tools=SOON)
+    server.check_opened_anew()

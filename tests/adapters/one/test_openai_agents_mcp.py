@@ -9,12 +9,13 @@ from typing import Any
 import openai
 import pytest
 from agents import Agent, OpenAIChatCompletionsModel, Runner
-from agents.mcp import MCPServerStdio
+from agents.mcp import MCPServer, MCPServerStreamableHttp
 
 import holdfast
 from holdfast.adapters.openai_agents import durable
 from holdfast.testing.model_server import ModelServer, Script
 from tests.adapters.harness import Zygote
+from tests.adapters.mcp_http import OverHttp
 from tests.adapters.noted import (
     BY_SDK,
     EVERY,
@@ -47,7 +48,7 @@ def adds(agent: Any, *, streamed: bool) -> Any:
 
 async def results(
     script: Script,
-    server: MCPServerStdio,
+    server: MCPServer,
     *,
     runs: int = 1,
     streamed: bool = False,
@@ -79,7 +80,7 @@ async def test_each_run_has_one_session(tmp_path: Path, streamed: bool) -> None:
 
 @EVERY
 def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
-    check_sessions(zygote, "adds", every=every)
+    check_sessions(zygote, "adds", every=every, lists_each_turn=True)
 
 
 async def test_a_server_that_is_connected_is_used_as_it_is(tmp_path: Path) -> None:
@@ -98,3 +99,9 @@ async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path
     told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
     assert "An error occurred while running the tool" in str(told)
     assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
+
+
+async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+    with OverHttp() as server:
+        await results(FRAGILE, MCPServerStreamableHttp({"url": server.url}), tools=SOON)
+    server.check_opened_anew()

@@ -17,6 +17,7 @@ import holdfast
 from holdfast.adapters.pydantic_ai import durable
 from holdfast.testing.model_server import ModelServer, Script
 from tests.adapters.harness import Zygote
+from tests.adapters.mcp_http import OverHttp
 from tests.adapters.noted import (
     BY_SDK,
     EVERY,
@@ -102,3 +103,9 @@ async def test_a_server_that_stays_away_fails_the_run(tmp_path: Path) -> None:
         await results(FRAGILE, notes(tmp_path), tools=ONCE)
     assert isinstance(failed.value.__cause__, ConnectionError)
     assert Noted(tmp_path).calls == [[1, 2]]
+
+
+async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+    with OverHttp() as server:
+        await results(FRAGILE, MCPToolset(server.url, id="notes"), tools=SOON)
+    server.check_opened_anew()

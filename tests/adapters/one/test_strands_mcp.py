@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from openai import AsyncOpenAI
 from strands import Agent
 from strands.models.openai import OpenAIModel
+from strands.tools.mcp import MCPClient
 
 import holdfast
 from holdfast.adapters.strands import durable
 from holdfast.testing.model_server import ModelServer, Script
 from tests.adapters.harness import Zygote
+from tests.adapters.mcp_http import OverHttp
 from tests.adapters.noted import (
     BY_SDK,
     EVERY,
     FRAGILE,
     ONCE,
     PARALLEL,
-    SERVER,
     SOON,
     Noted,
     check_opened_anew,
@@ -33,11 +32,10 @@ from tests.adapters.one.strands_cases import notes
 CASES = "strands_cases"
 
 
-async def results(
-    script: Script, folder: Path, args: list[str] = SERVER, *, runs: int = 1, **options: Any
-) -> list[Any]:
-    """What the runs return, the messages of the last request, and the keys of the last run."""
-    with ModelServer(script) as model, connected(folder, args) as tools:
+async def results(script: Script, server: MCPClient, *, runs: int = 1, **options: Any) -> list[Any]:
+    """The messages of the last request, and the keys of the last run."""
+    with ModelServer(script) as model, server:
+        tools: list[Any] = [server.list_tools_sync()]
         client = AsyncOpenAI(base_url=model.url, api_key="any")
         asks = OpenAIModel(client=client, model_id="m")
         agent = Agent(name="adds", model=asks, tools=tools, callback_handler=None)
@@ -50,14 +48,8 @@ async def results(
         return [model.requests[-1].body["messages"], keys]
 
 
-@contextmanager
-def connected(folder: Path, args: list[str]) -> Iterator[list[Any]]:
-    with notes(folder, args) as client:
-        yield [client.list_tools_sync()]
-
-
 async def test_each_run_has_one_session(tmp_path: Path) -> None:
-    told, keys = await results(PARALLEL, tmp_path, BY_SDK, runs=2)
+    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2)
     assert {f"/add:call_{call}#0" for call in ("0_0", "0_1", "1_0")} <= keys
     assert Noted(tmp_path).calls_by_session == [3, 3]
     assert Noted(tmp_path).sessions == 1 + 2  # that of the program, which lists
@@ -70,11 +62,17 @@ def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> 
 
 
 async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
-    await results(FRAGILE, tmp_path, tools=SOON)
+    await results(FRAGILE, notes(tmp_path), tools=SOON)
     check_opened_anew(tmp_path, refused=0)
 
 
 async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path) -> None:
-    told, _ = await results(FRAGILE, tmp_path, tools=ONCE)
+    told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
     assert "is lost" in str(told)
     assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
+
+
+async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+    with OverHttp() as server:
+        await results(FRAGILE, MCPClient(url=server.url), tools=SOON)
+    server.check_opened_anew()

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from crewai import Crew, Task
-from crewai.mcp import MCPServerStdio
+from crewai.mcp import MCPServerHTTP, MCPServerStdio
 
 import holdfast
 from holdfast.adapters.crewai import durable
 from holdfast.testing.model_server import ModelServer, Reply
 from tests.adapters.harness import Zygote
+from tests.adapters.mcp_http import OverHttp
 from tests.adapters.noted import (
     BY_SDK,
     EVERY,
@@ -37,7 +38,7 @@ CASES = "crewai_cases"
 
 
 async def results(
-    script: list[Reply], server: MCPServerStdio, *, runs: int = 1, **options: Any
+    script: list[Reply], server: MCPServerHTTP | MCPServerStdio, *, runs: int = 1, **options: Any
 ) -> list[Any]:
     """The messages of the last request, and the keys of the last run."""
     with ModelServer(under_its_own_names(script)) as model:
@@ -77,3 +78,9 @@ async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path
     told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
     assert "is lost" in str(told)
     assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
+
+
+async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+    with OverHttp() as server:
+        await results(FRAGILE, MCPServerHTTP(url=server.url), tools=SOON)
+    server.check_opened_anew()

@@ -15,6 +15,7 @@ import holdfast
 from holdfast.adapters.langgraph import durable
 from holdfast.testing.model_server import ModelServer, Script
 from tests.adapters.harness import Zygote
+from tests.adapters.mcp_http import OverHttp
 from tests.adapters.noted import (
     BY_SDK,
     EVERY,
@@ -44,6 +45,10 @@ async def results(
                 assert await asyncio.wait_for(run.result(), 120) == "Added."
             keys = {entry.key for entry in await app.history(run.id)}
         return [server.requests[-1].body["messages"], keys]
+
+
+def over_http(url: str) -> MultiServerMCPClient:
+    return MultiServerMCPClient({"notes": {"transport": "streamable_http", "url": url}})
 
 
 async def test_each_run_has_one_session(tmp_path: Path) -> None:
@@ -95,3 +100,9 @@ async def test_a_server_that_stays_away_fails_the_run(tmp_path: Path) -> None:
         await results(FRAGILE, notes(tmp_path), tools=ONCE, retry=ONCE)
     assert isinstance(failed.value.__cause__, ConnectionError)
     assert Noted(tmp_path).calls == [[1, 2]]
+
+
+async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+    with OverHttp() as server:
+        await results(FRAGILE, over_http(server.url), tools=SOON)
+    server.check_opened_anew()

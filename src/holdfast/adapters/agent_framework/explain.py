@@ -25,6 +25,9 @@ def explanation(name: str, found: Agent[Any] | Workflow, options: Options) -> st
             one if isinstance(one, str) else type(one).__name__ for one in options.models
         ],
         "steps '<agent>.<tool>:<id of the call>': each call of": list(tools),
+        "  and of the tools of MCP servers": [
+            server.name for agent in agents for server in agent.mcp_tools
+        ],
         "approvals '<tool>:<id of the call>': before calls of": asked if options.approvals else [],
         "promises '<executor>:<number>': each request for information": (
             ["answered by app.resolve"] if executors and options.approvals else []

@@ -24,6 +24,11 @@ _NAMES = (
     "agent_framework:MiddlewareFailure",
     "agent_framework:ResponseStream.with_pull_context_manager",
     "agent_framework:Workflow.run",
+    "agent_framework._mcp:MCPTool._call_prompt_with_runtime_kwargs",
+    "agent_framework._mcp:MCPTool._ensure_connected",
+    "agent_framework._mcp:MCPTool._require_connection",
+    "agent_framework._mcp:MCPTool._seed_connection_kwargs",
+    "agent_framework._mcp:_mcp_tool_runtime_context",
 )
 
 

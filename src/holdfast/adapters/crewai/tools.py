@@ -91,8 +91,9 @@ def _use(tool: BaseTool, found: Active, args: tuple[Any, ...], kwargs: dict[str,
             return tool._run(*args, **kwargs)
 
     def work() -> Any:
-        use: Any = tool._run_async if mcp.is_tool(tool) else tool._run
-        result = use(*args, **kwargs)
+        used: Any = tool
+        run = used._run_async if mcp.is_tool(tool) else used._run
+        result = run(*args, **kwargs)
         return _kept(on_runs_loop(result) if asyncio.iscoroutine(result) else result)
 
     shown = {"args": plain(args), **plain(kwargs)} if args else plain(kwargs)

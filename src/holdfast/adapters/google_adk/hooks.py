@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -35,12 +36,22 @@ _NAMES = (
     "google.adk.workflow._tool_node:_ToolNode._run_impl",
 )
 
+_MCP = "google.adk.tools.mcp_tool"
+_OF_MCP = (
+    f"{_MCP}.mcp_session_manager:MCPSessionManager.close",
+    f"{_MCP}.mcp_session_manager:MCPSessionManager.create_session",
+    f"{_MCP}.mcp_tool:McpTool._run_async_impl",
+    f"{_MCP}.mcp_toolset:McpToolset._execute_with_session",
+    f"{_MCP}.mcp_toolset:McpToolset.get_tools_with_prefix",
+)
+
 
 FOUND = find_hooks(_NAMES)
 
 
 def check() -> None:
-    require_hooks("google-adk", TESTED, FOUND)
+    of_mcp = find_hooks(_OF_MCP) if _MCP in sys.modules else {}  # to import it takes its time
+    require_hooks("google-adk", TESTED, {**FOUND, **of_mcp})
 
 
 def _named(name: str) -> Any:

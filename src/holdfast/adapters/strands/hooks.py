@@ -5,6 +5,7 @@ All of it is looked up by name, so that `durable()` can say what is missing.
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from holdfast.adapters._shared import find_hooks, require_hooks
@@ -39,12 +40,21 @@ _NAMES = (
     "strands.types.events:ToolResultEvent",
 )
 
+_MCP = "strands.tools.mcp"
+_OF_MCP = (
+    "strands.tools.mcp.mcp_agent_tool:MCPAgentTool.stream",
+    "strands.tools.mcp.mcp_client:MCPClient._handle_tool_execution_error",
+    "strands.tools.mcp.mcp_client:MCPClient.start",
+    "strands.tools.mcp.mcp_client:MCPClient.stop",
+)
+
 
 FOUND = find_hooks(_NAMES)
 
 
 def check() -> None:
-    require_hooks("strands-agents", TESTED, FOUND)
+    of_mcp = find_hooks(_OF_MCP) if _MCP in sys.modules else {}  # to import it takes its time
+    require_hooks("strands-agents", TESTED, {**FOUND, **of_mcp})
 
 
 def _named(name: str) -> Any:
