@@ -249,6 +249,38 @@ async def test_a_resumed_run_gives_a_step_new_tries_before_its_timer_goes_off() 
         assert await env.result(run) == "done"
 
 
+async def test_a_fork_of_a_run_that_was_resumed_can_be_resumed_too() -> None:
+    failures = 2
+
+    @holdfast.step(retry=Retry(attempts=1, exhausted="park"))
+    async def fails() -> str:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise ConnectionError("down")
+        return "done"
+
+    @holdfast.workflow
+    async def fails_and_fails() -> str:
+        await fails()
+        await note("between")
+        return await fails()
+
+    async with Environment([fails_and_fails]) as env:
+        run = await env.start(fails_and_fails)
+        for _ in range(2):
+            await env.settle()
+            assert await run.status() is Status.PARKED
+            await run.resume()
+        assert await env.result(run) == "done"
+        failures = 1
+        forked = await run.fork(before="/fails#1")
+        await env.settle()
+        assert await forked.status() is Status.PARKED
+        await forked.resume()
+        assert await env.result(forked) == "done"
+
+
 @holdfast.workflow
 async def waits_beside() -> Any:
     async def ask() -> str:

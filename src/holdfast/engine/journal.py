@@ -86,7 +86,7 @@ class Journal:
             if entry.failed and entry.key in self.logs:
                 self.logs[entry.key].drop_failures()
         elif kind is Kind.RESUMED:
-            self.resumes += 1
+            self.resumes += entry.epoch > 0  # else it is a copy, of the run that was forked
             self.resumed_seq = entry.seq
         elif kind is Kind.STASH:
             self.turn_page(entry.output)

@@ -336,6 +336,7 @@ class StoppingAndGoingOn:
         assert forked.created
         copied = await store.journal(forked.row.key)
         assert [entry.key for entry in copied] == ["w1", "/step#2", "/step#3"]
+        assert {entry.epoch for entry in copied} == {0}
         (claimed,) = await claim(store)
         assert (claimed.row.id, claimed.seq, claimed.row.epoch) == ("fork", 4, 1)
         assert await do(store, append(claimed.row, step(5))) == Appended()
