@@ -251,7 +251,19 @@ async def asks_in_a_thread() -> str:
     return await asyncio.to_thread(asks_twice_at_once)
 
 
-@pytest.mark.parametrize("workflow", [asks_in_a_body_that_is_a_thread, asks_in_a_thread])
+@holdfast.workflow
+async def asks_in_a_pool_of_its_own() -> str:
+    loop = asyncio.get_running_loop()
+    with ThreadPoolExecutor(2) as pool:  # whose end blocks the loop until its threads are back
+        names = ("one", "two")
+        return " ".join(
+            await asyncio.gather(*(loop.run_in_executor(pool, answer_to, name) for name in names))
+        )
+
+
+@pytest.mark.parametrize(
+    "workflow", [asks_in_a_body_that_is_a_thread, asks_in_a_thread, asks_in_a_pool_of_its_own]
+)
 async def test_a_sync_step_that_waits_in_threads_of_its_own_leaves_memory(
     workflow: holdfast.Workflow[[], str],
 ) -> None:

@@ -13,6 +13,7 @@ import contextvars
 import heapq
 import logging
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from holdfast import codec
@@ -62,6 +63,7 @@ class Execution:
         self.threads = 0  # executor work that has neither returned nor blocked in a durable call
         self.transparent: set[Any] = set()  # futures that stand for what others of the run wait for
         self.thread_bodies: dict[Any, Frame] = {}  # of sync steps, by the future of their thread
+        self.portals: set[SimpleQueue[Any]] = set()  # where its threads are blocked
         self.promises: dict[str, str] = {}  # name: key
         self.new_promises: list[PromiseRow] = []
         self.session = SessionView(self, row.session) if row.session is not None else None
@@ -174,6 +176,8 @@ class Execution:
         """Leaves memory: whatever the run's code awaits raises Suspended, so that it unwinds."""
         if not self.closed:
             self.close()
+        for portal in self.portals:
+            portal.put(None)  # now: its body may block the loop until its threads are back
         awaited: list[Receiver] = [wait.future for wait in self.waits]
         awaited += [future for _, _, future in self._barriers]
         awaited += self._stopped + self.root.held

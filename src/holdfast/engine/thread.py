@@ -88,11 +88,13 @@ def _enter(
         try:
             return await call(in_thread)
         finally:
+            run.portals.discard(box)
             run.threads += 1
             where.frame.blocked -= 1
             if run.portal_task is asyncio.current_task(run.loop):
                 run.portal_task = None
 
+    run.portals.add(box)
     run.threads -= 1
     where.frame.blocked += 1
     task: asyncio.Task[Any] = context.run(lambda: asyncio.Task(bracketed(), loop=run.loop))
