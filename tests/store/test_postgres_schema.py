@@ -171,6 +171,7 @@ async def test_a_role_without_rights_is_told_which(
     [
         ("INSERT ON {}.sessions", r"sessions \(INSERT\)"),
         ("USAGE ON SEQUENCE {}.runs_key_seq", r"runs_key_seq \(USAGE\)"),
+        ("EXECUTE ON FUNCTION {}.hand_back", r"hand_back \(EXECUTE\)"),
     ],
 )
 async def test_a_worker_that_lacks_one_right_is_refused_when_it_starts(
@@ -185,6 +186,10 @@ async def test_a_worker_that_lacks_one_right_is_refused_when_it_starts(
         f"GRANT USAGE ON SCHEMA {schema} TO {schema}_user",
         f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {schema}_user",
         f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {schema}_user",
+        f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO {schema}_user",
+        f"REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} FROM public",
+        f"CREATE ROLE {schema}_other; CREATE TABLE {schema}.others (x int)",
+        f"ALTER TABLE {schema}.others OWNER TO {schema}_other",
     )
     store = PostgresStore(f"postgresql://{schema}_user:x@{postgres_url.rpartition('@')[2]}")
     await store.open()

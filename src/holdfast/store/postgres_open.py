@@ -39,17 +39,20 @@ SELECT current_setting('server_version_num')::integer AS version,
     current_setting('server_encoding') AS encoding
 """
 _MISSING_RIGHTS = """
+WITH ours AS (  -- others may keep things of their own beside it
+    SELECT relnamespace AS schema, relowner AS owner FROM pg_class WHERE oid = to_regclass($1)
+)
 SELECT c.relname || ' (' || r.name || ')'
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1
+FROM ours JOIN pg_class c ON (c.relnamespace, c.relowner) = (ours.schema, ours.owner)
 CROSS JOIN unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) r (name)
 WHERE CASE WHEN c.relkind = 'r' THEN NOT has_table_privilege(c.oid, r.name) END
 UNION ALL
 SELECT c.relname || ' (USAGE)'
-FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = $1
+FROM ours JOIN pg_class c ON (c.relnamespace, c.relowner) = (ours.schema, ours.owner)
 WHERE CASE WHEN c.relkind = 'S' THEN NOT has_sequence_privilege(c.oid, 'USAGE') END
 UNION ALL
 SELECT p.proname || ' (EXECUTE)'
-FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace AND n.nspname = $1
+FROM ours JOIN pg_proc p ON (p.pronamespace, p.proowner) = (ours.schema, ours.owner)
 WHERE NOT has_function_privilege(p.oid, 'EXECUTE')
 ORDER BY 1 LIMIT 10
 """
@@ -70,7 +73,7 @@ async def check(link: Link) -> None:
 
 async def check_rights(link: Link) -> None:
     """Raises an error unless the user may do all that a worker does: it would get stuck later."""
-    rows = await link.read(_MISSING_RIGHTS, link.address.schema)
+    rows = await link.read(_MISSING_RIGHTS, f"{link.address.schema}.holdfast")
     if rows:
         raise StoreUnavailable(
             f"{errors.CURES[errors.NO_RIGHT]} It lacks, among others: "
