@@ -263,11 +263,11 @@ class PostgresStore(Queues, Schedules):
     async def register(self, worker: WorkerRow) -> Leasekeeper:
         name, pid, began = host.this_process()
         worker = worker._replace(host=name, pid=pid, process_started=began)
-        await postgres_open.check_rights(self._link)
         side = self._sidekick()
         try:
             # The locks come first: whoever sees the row may look at them at once.
             await side.hold(worker.id, HOLD_SECONDS)
+            await postgres_open.check_rights(self._link)
             await self._link.read(
                 f'SELECT "{self.address.schema}".register($1, $2, $3, $4, $5, $6, $7)',
                 worker.id,
