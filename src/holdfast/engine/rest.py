@@ -161,7 +161,7 @@ def _is_clear(task: asyncio.Task[Any], durable: set[Any], tasks: set[asyncio.Tas
     if awaited in durable or awaited in tasks:
         return True
     behind: Iterable[Any] = getattr(awaited, "_children", ()) or _waited_for(task)
-    return bool(behind) and all(one.done() or one in durable or one in tasks for one in behind)
+    return bool(behind) and all(one in durable or one in tasks or one.done() for one in behind)
 
 
 _WAIT: Any = getattr(asyncio.tasks, "_wait").__code__  # noqa: B009  it is private
