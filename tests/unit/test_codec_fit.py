@@ -310,6 +310,8 @@ REFUSED: list[tuple[Any, Any, str]] = [
     (Order, {"items": [{"name": "a", "price": []}]}, "the value.items[0].price is []"),
     (Item | None, {"name": "a", "when": "soon"}, 'the value.when is "soon"'),
     (Item | Pair, {"name": 3}, "the value.name is an integer, awaited is a string"),
+    (Cat | Dog, {"kind": "cow"}, 'kind is "cow", awaited is one of "cat" or one of "dog"'),
+    (Cat | Dog | None, {"kind": "cat", "lives": "x"}, "the value.lives is "),
     (Point, {"x": 1, "length": 3}, "has a field 'length'"),
     (Pair, {}, "lacks the field 'first'"),
     (Pair, [1, "2026-01-31", 3], "is an array"),

@@ -21,6 +21,7 @@ from holdfast.codec.scalars import PARSERS, key_of, may_be, path
 from holdfast.codec.shapes import NAMES, Shape, is_pydantic
 from holdfast.codec.words import (
     Mismatch,
+    WrongChoice,
     article,
     check_limits,
     check_member,
@@ -101,7 +102,7 @@ class Fitter:
         if "enum" in wanted:
             # JSON, not ==: True is no answer where 1 is awaited.
             if json.dumps(node) not in map(json.dumps, wanted["enum"]):
-                raise Trouble(f"is {shown(node)}, awaited is {words(wanted)}")
+                raise WrongChoice(f"is {shown(node)}, awaited is {words(wanted)}")
             return node
         kind, shape = str(wanted["type"]), shape_of_node(node)
         if isinstance(node, dict) and TAG in node:
@@ -300,13 +301,13 @@ class Fitter:
                         f"has a field {shorten(name)}, which {kind} does not have; it has:"
                         f" {', '.join(fields)}"
                     )
-        for name in known.get("required", ()):
-            if name not in node:
-                raise Trouble(f"lacks the field {name!r} of {kind}")
         found = {}
         for name, item in node.items():
             with _At(f".{name}"):
                 found[name] = self.fit(fields.get(name), item, lax)
+        for name in known.get("required", ()):
+            if name not in node:
+                raise Trouble(f"lacks the field {name!r} of {kind}")
         return found
 
 

@@ -11,6 +11,7 @@ from holdfast.codec.shapes import NAMES
 
 _TAG_NAMES = {"int": "integer", "float": "number", "dict": "object"}
 _LISTED_MAX = 20
+_AWAITED = ", awaited is "
 _LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "gt": ("more than", lambda value, limit: value > limit),
     "ge": ("at least", lambda value, limit: value >= limit),
@@ -23,6 +24,10 @@ _LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
 
 class Mismatch(Trouble):
     """Something of quite another type than is awaited."""
+
+
+class WrongChoice(Trouble):
+    """None of the values of a Literal: another member of the union may be meant."""
 
 
 def shape_of_node(node: Any) -> str:
@@ -48,10 +53,22 @@ def mismatch(wanted: dict[str, Any], node: Any) -> Mismatch:
 def none_fits(wanted: dict[str, Any], troubles: list[Trouble], node: Any) -> Trouble:
     """The complaint that helps most, of those of a union's members."""
     near = [one for one in troubles if one.path or not isinstance(one, Mismatch)]
+    near = [one for one in near if not isinstance(one, WrongChoice)] or near
     near.sort(key=lambda one: -len(one.path))
     if near and (len(near) == 1 or len(near[0].path) > len(near[1].path)):
         return near[0]
+    if near and all(isinstance(one, WrongChoice) and one.path == near[0].path for one in near):
+        return _neither(near)
     return mismatch(wanted, node)
+
+
+def _neither(troubles: list[Trouble]) -> Trouble:
+    """The field that tells a union's members apart says nothing of any of them."""
+    there, _, _ = troubles[0].reason.partition(_AWAITED)
+    wishes = (one.reason.partition(_AWAITED)[2] for one in troubles)
+    found = Trouble(f"{there}{_AWAITED}{' or '.join(dict.fromkeys(wishes))}")
+    found.path = troubles[0].path
+    return found
 
 
 def check_limits(limits: dict[str, Any], node: Any) -> None:
