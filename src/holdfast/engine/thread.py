@@ -14,6 +14,7 @@ import contextvars
 import functools
 import queue
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -181,6 +182,8 @@ def submit(
         raise Suspended
     refuse_if_too_deep("a thread")
     hooks = run.host.hooks
+    if isinstance(executor, ThreadPoolExecutor):
+        _close_without_waiting(executor)
     func, args, kwargs = _unwrapped(func, args)
     step = getattr(func, "__holdfast_step__", None)
     if step is not None and not step.is_async:
@@ -195,6 +198,22 @@ def submit(
         _in_submission, where, own, contextvars.copy_context(), func, args, kwargs
     )
     return _awaited(run, where, own, hooks.run_in_executor(executor, work))
+
+
+def _close_without_waiting(pool: ThreadPoolExecutor) -> None:
+    """The end of `with ThreadPoolExecutor()` waits for its threads, and they may wait for the event
+    loop. So a run's code that closes a pool on the loop goes on; its threads do, too."""
+    if "shutdown" in vars(pool):
+        return
+    known = weakref.ref(pool)  # one that nobody closes ends when it is freed
+
+    def shutdown(wait: bool = True, *, cancel_futures: bool = False) -> None:
+        pool = known()
+        if pool is not None:
+            on_loop = asyncio._get_running_loop() is not None and current.get() is not None
+            type(pool).shutdown(pool, wait and not on_loop, cancel_futures=cancel_futures)
+
+    pool.shutdown = shutdown  # type: ignore[method-assign]
 
 
 def _shares_memory(executor: Any) -> bool:
