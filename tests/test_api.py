@@ -29,6 +29,7 @@ NotInRun
 NotOpen
 NotResumable
 PayloadTooLarge
+Preview
 PromiseReused
 Queue
 Rate

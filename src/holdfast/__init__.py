@@ -5,6 +5,7 @@ from holdfast.clock import FakeClock, SystemClock
 from holdfast.codec import register
 from holdfast.engine.child import child, start
 from holdfast.engine.context import current_run, on_leave, scratch
+from holdfast.engine.preview import Preview
 from holdfast.engine.promise import Decision, approval, promise
 from holdfast.engine.race import race
 from holdfast.engine.schedule import Schedule, tick
@@ -93,6 +94,7 @@ __all__ = [
     "NotOpen",
     "NotResumable",
     "PayloadTooLarge",
+    "Preview",
     "PromiseReused",
     "Queue",
     "Rate",

@@ -19,7 +19,6 @@ import inspect
 import uuid
 import warnings
 from collections.abc import (
-    AsyncGenerator,
     Awaitable,
     Callable,
     Coroutine,
@@ -29,7 +28,7 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import holdfast
 
@@ -130,60 +129,6 @@ def in_own_thread(
     working: asyncio.Future[T] = asyncio.get_running_loop().run_in_executor(threads, entering)
     working.add_done_callback(lambda _: threads.shutdown(wait=False))
     return working
-
-
-class Relay(Generic[T]):
-    """Hands what a step makes piece by piece on to whoever reads beside it, while it comes.
-
-    On replay the step does not run: all pieces are taken from what it returned.
-    """
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._pieces: list[T] = []
-        self._news = asyncio.Event()
-
-    def put(self, piece: T) -> None:
-        """From any thread."""
-        self._loop.call_soon_threadsafe(self.hand_on, piece)
-
-    def hand_on(self, *pieces: T) -> None:
-        """From the event loop."""
-        self._pieces.extend(pieces)
-        self._news.set()
-
-    @property
-    def handed_on(self) -> int:
-        return len(self._pieces)
-
-    async def read(
-        self,
-        calling: asyncio.Future[A],
-        pieces_in: Callable[[A], Sequence[T]],
-        *,
-        cancels: bool = False,
-    ) -> AsyncGenerator[T, None]:
-        """calling: the step; pieces_in: of what it returned. Whoever leaves early waits for it, so
-        that it is on record; whoever is cancelled then cancels it, if it can be."""
-        calling.add_done_callback(lambda _: self._news.set())
-        sent = 0
-        try:
-            while not calling.done() or sent < len(self._pieces):
-                if sent == len(self._pieces):
-                    self._news.clear()
-                    await self._news.wait()
-                    continue
-                sent += 1
-                yield self._pieces[sent - 1]
-            for piece in pieces_in(await calling)[sent:]:
-                yield piece
-        except asyncio.CancelledError:
-            if cancels:
-                calling.cancel()
-            raise
-        finally:
-            if not calling.done():
-                await asyncio.wait({calling})
 
 
 class Place:

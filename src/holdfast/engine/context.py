@@ -23,18 +23,20 @@ from holdfast.types import RunId
 
 if TYPE_CHECKING:
     from holdfast.engine.frame import Frame
+    from holdfast.engine.preview import Preview
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Scope:
-    __slots__ = ("_branches", "_calls", "claims", "frame", "path")
+    __slots__ = ("_branches", "_calls", "after", "claims", "frame", "path")
 
     def __init__(self, frame: Frame, path: str) -> None:
         self.frame = frame
         self.path = path
         self.claims = 0
+        self.after: tuple[Preview, ...] = ()  # what its code may have read; see preview.py
         self._calls: dict[str, int] = {}
         self._branches: dict[str, int] | None = None
 

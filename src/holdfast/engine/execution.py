@@ -25,6 +25,7 @@ from holdfast.engine.held import Held
 from holdfast.engine.host import Host
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
+from holdfast.engine.preview import Preview
 from holdfast.engine.session_view import Change, SessionView
 from holdfast.engine.task import BodyTask
 from holdfast.errors import Diverged, Suspended
@@ -82,6 +83,8 @@ class Execution:
         self.settled: Suspend | End | ContinueAs | None = None  # how it left, durably
         self._barriers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._stopped: list[asyncio.Future[None]] = []
+        self.previews: list[Preview] = []
+        self.behind_previews: list[asyncio.Future[None]] = []
         self.scratch: dict[Any, Any] = {}
         self.held = Held(self.loop, row.id)
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -180,7 +183,7 @@ class Execution:
             portal.put(None)  # now: its body may block the loop until its threads are back
         awaited: list[Receiver] = [wait.future for wait in self.waits]
         awaited += [future for _, _, future in self._barriers]
-        awaited += self._stopped + self.root.held
+        awaited += self._stopped + self.root.held + self.behind_previews
         for future in awaited:
             if not future.done():
                 future.set_exception(Suspended())

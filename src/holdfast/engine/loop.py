@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.engine.context import Scope, current, scope
 from holdfast.engine.depth import refuse_if_too_deep
+from holdfast.engine.preview import read_in
 from holdfast.errors import Suspended
 
 if TYPE_CHECKING:
@@ -251,6 +252,8 @@ class LoopHooks:
         refuse_if_too_deep("create_task()")
         own = where.branch(task_name(coro))
         given: contextvars.Context | None = kwargs.get("context")
+        if where.frame.run.previews:
+            own.after = read_in((given.run(current.get) if given is not None else None) or where)
         if given is not None:
             given.run(current.set, own)
             task: Any = make(loop, coro, **kwargs)

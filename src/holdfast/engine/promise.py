@@ -9,6 +9,7 @@ from typing import Any, TypeVar, overload
 
 from holdfast import codec
 from holdfast.engine.context import Scope, named
+from holdfast.engine.preview import after, read_in
 from holdfast.engine.wait import FromOutside, on_loop, required_scope
 from holdfast.errors import PromiseReused
 from holdfast.types import Kind, PromiseRow
@@ -58,7 +59,7 @@ class Promise(FromOutside[T]):
             run.tick(),
         )
         if not run.journal.holds(self._claim):
-            run.announce(row)
+            after(read_in(where), lambda: run.announce(row))
 
 
 def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise[Any]:

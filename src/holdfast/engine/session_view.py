@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from holdfast import codec
 from holdfast.engine.context import Claim, enclosing_step
+from holdfast.engine.preview import after, read_in
 from holdfast.errors import StoreError, Suspended
 from holdfast.store.base import MessageWrite, StateWrite, Store
 from holdfast.types import COMPLETIONS, Entry, Kind
@@ -54,6 +55,7 @@ class SessionView:
         self._state: dict[str, bytes] = {}
         self._messages: list[bytes] = []
         self._own: list[bytes] = []  # messages of the run since the last reading
+        self._later: list[Change] = []  # made of pieces of a step that has not ended
         self._newest = 0  # the id of the last of `_messages`
         self._changed_at = 0  # the sequence number of the run's last change
 
@@ -75,6 +77,8 @@ class SessionView:
                 continue  # whether that is in what was read cannot be known
             self._state, self._own = state, []
             self._messages += [payload for _, payload in messages]
+            for change in self._later:
+                self._apply(change)
             if messages:
                 self._newest = messages[-1][0]
             self.has_news = True
@@ -167,16 +171,26 @@ class SessionView:
         """Journals a change, unless it is on record, and shows it to the body."""
         seen = self.open()
         if self._run.journal.find_value(claim) is None:
-            entry = self._run.note(Kind.STATE, claim.key, position=claim.position)
-            self._changed_at = entry.seq
-            self.unsent.append((entry, change))
             self._apply(change)
+            previews = read_in(claim.scope)
+            if previews:
+                self._later.append(change)
+            after(previews, lambda: self._journal(claim, change))
         if isinstance(change, MessageWrite):
             seen.own.append(change.payload)
         elif change.value is None:
             seen.state.pop(change.key, None)
         else:
             seen.state[change.key] = change.value
+
+    def _journal(self, claim: Claim, change: Change) -> None:
+        if self._run.closed:
+            return
+        if change in self._later:
+            self._later.remove(change)
+        entry = self._run.note(Kind.STATE, claim.key, position=claim.position)
+        self._changed_at = entry.seq
+        self.unsent.append((entry, change))
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, MessageWrite):

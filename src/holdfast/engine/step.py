@@ -25,6 +25,7 @@ from holdfast.engine.arguments import warn_if_changed
 from holdfast.engine.attempt import Attempt, is_async_function, replay
 from holdfast.engine.context import Claim, named, scope
 from holdfast.engine.depth import refuse_if_nested_too_deep, refuse_if_too_deep
+from holdfast.engine.preview import ended
 from holdfast.engine.thread import InThread, own_thread, portal
 from holdfast.errors import BadArguments, NotInRun, StepOnEventLoop, Suspended
 from holdfast.limits import Limit
@@ -169,6 +170,8 @@ class Step:
         recorded = run.journal.find(claim, Kind.STEP, digest, payload)
         if recorded is not None:
             return await replay(run, frame, claim, recorded, self._decode(what))
+        if run.previews:
+            await ended(run, scope())
         attempt = Attempt(run, frame, claim, what, self)
         attempt.input = payload if self.journal_input else None
         attempt.digest = digest

@@ -23,6 +23,7 @@ from holdfast.engine.context import Scope, current, enter_submission, leave_subm
 from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.frame import Wait
 from holdfast.engine.loop import task_name
+from holdfast.engine.preview import after, read_in
 from holdfast.engine.rest import consume
 from holdfast.errors import Suspended, Terminal
 from holdfast.types import Entry, Kind
@@ -190,6 +191,7 @@ def submit(
         in_thread = functools.partial(hooks.run_in_executor, executor)
         return run.loop.create_task(step.invoke(where.claim(step.name), args, kwargs, in_thread))
     own = where.branch(_name(func))
+    own.after = read_in(where)
     if executor is not None and not _shares_memory(executor):
         # Another process knows nothing of the run, and a run's context cannot be sent there.
         func = functools.partial(func, *args, **kwargs)
@@ -265,6 +267,7 @@ def _journaled(
     wait = Wait(Kind.THREAD, claim, future, decode=lambda _: real.result(), label="a thread")
     wait.ready = False
     recorded = run.journal.find(claim, Kind.THREAD)
+    previews = read_in(where)
     run.wait_for(wait)
     future.add_done_callback(lambda _: run.done_waiting(wait), context=contextvars.Context())
 
@@ -275,7 +278,8 @@ def _journaled(
             consume(real)
             return
         if recorded is None:
-            run.arrive(Entry(0, Kind.THREAD, claim.key, run.tick(), position=claim.position), wait)
+            entry = Entry(0, Kind.THREAD, claim.key, run.tick(), position=claim.position)
+            after(previews, lambda: run.arrive(entry, wait))
         elif not where.frame.ready:
             where.frame.pump()
 

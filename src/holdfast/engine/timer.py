@@ -15,10 +15,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from holdfast.clock import Micros, to_datetime, to_micros
-from holdfast.engine.context import Claim, Scope
+from holdfast.engine.context import Claim, Scope, scope
 from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.execution import Execution
 from holdfast.engine.frame import Wait
+from holdfast.engine.preview import after, ended, read_in
 from holdfast.engine.thread import portal, submit
 from holdfast.engine.value import remembered_as
 from holdfast.engine.wait import Waitable, blocks_here, due, external, nothing, required_scope
@@ -34,11 +35,20 @@ class Timer(Waitable[None]):
             # The body's own time stands still between completions, so this is the same on every
             # replay.
             self.due_at = _due_at(until, run.now)
+            previews = read_in(where)
+            if previews:  # on replay, they have ended when it is made
+                after(previews, lambda: self._begin(_due_at(until, run.now)))
         else:
             kept = Claim(where, f"{claim.key}.until", "until", 0)
             self.due_at = remembered_as(where, kept, lambda: _due_at(until, run.tick()), int)
 
+    def _begin(self, due_at: Micros) -> None:
+        self.due_at = due_at
+
     async def _wait(self) -> None:
+        run = self._claim.scope.frame.run
+        if run.previews and not run.journal.holds(self._claim):
+            await ended(run, scope())
         label = f"a timer due {to_datetime(self.due_at):%Y-%m-%d %H:%M:%S} UTC"
         await external(self._claim, Kind.TIMER, nothing, label=label, due_at=self.due_at)
 
@@ -135,7 +145,8 @@ class LoopTimer:
             where.frame.ask(wait)
             return
         entry = Entry(0, Kind.TIMER, claim.key, due_at, position=claim.position)
-        self._alarm = run.call_at(due_at, lambda: due(run, entry, wait))
+        previews = read_in(where)
+        self._alarm = run.call_at(due_at, lambda: after(previews, lambda: due(run, entry, wait)))
 
     # As a receiver
 

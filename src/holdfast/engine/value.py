@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import random as _random
 import uuid
 from collections.abc import Callable
@@ -13,9 +14,11 @@ from holdfast import codec
 from holdfast.clock import to_datetime
 from holdfast.engine.context import Claim, Scope, named, scope
 from holdfast.engine.depth import refuse_if_too_deep
+from holdfast.engine.execution import Execution
+from holdfast.engine.preview import after, read_in
 from holdfast.engine.thread import portal
 from holdfast.errors import Suspended
-from holdfast.types import Kind
+from holdfast.types import Entry, Kind
 
 T = TypeVar("T")
 
@@ -62,6 +65,11 @@ def remembered(name: str, make: Callable[[], T], annotation: Any = None) -> T:
     return result
 
 
+def _keep(run: Execution, entry: Entry) -> None:
+    if not run.closed:
+        run.append(entry)
+
+
 def remembered_as(where: Scope, claim: Claim, make: Callable[[], T], annotation: Any) -> T:
     run = where.frame.run
     if run.closed:
@@ -75,7 +83,8 @@ def remembered_as(where: Scope, claim: Claim, make: Callable[[], T], annotation:
         return value
     value = make()
     output = codec.encode(value, annotation=annotation, what=what)
-    entry = run.note(Kind.VALUE, claim.key, position=claim.position, output=output)
+    entry = Entry(0, Kind.VALUE, claim.key, run.tick(), position=claim.position, output=output)
+    after(read_in(where), functools.partial(_keep, run, entry))
     if where.frame.is_root:
         run.pass_time(entry.at)
     return value

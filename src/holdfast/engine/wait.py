@@ -18,6 +18,7 @@ from holdfast.engine.context import Claim, Scope, named, outside, scope
 from holdfast.engine.depth import refuse_if_too_deep
 from holdfast.engine.execution import Continue, Execution
 from holdfast.engine.frame import Admit, Wait
+from holdfast.engine.preview import ended
 from holdfast.engine.thread import portal
 from holdfast.errors import BadValue, NotInRun, Suspended
 from holdfast.types import Entry, Kind
@@ -74,6 +75,8 @@ async def external(
     recorded = run.journal.find(claim, kind)
     if recorded is not None:
         return await replay(run, frame, claim, recorded, decode)
+    if run.previews:
+        await ended(run, scope())
     at_once = await before() if before is not None else None
     future: asyncio.Future[Any] = run.loop.create_future()
     wait = Wait(

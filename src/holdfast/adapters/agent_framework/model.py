@@ -23,7 +23,8 @@ from agent_framework import BaseChatClient, ChatResponse, ChatResponseUpdate, Me
 
 import holdfast
 from holdfast.adapters._http import without_retries_in_runs
-from holdfast.adapters._shared import Relay, as_step, ask_in_order, is_overflow
+from holdfast.adapters._relay import Relay
+from holdfast.adapters._shared import as_step, ask_in_order, is_overflow
 from holdfast.adapters.agent_framework import values
 from holdfast.adapters.agent_framework.active import Active, active, place
 
@@ -112,7 +113,9 @@ class Asks:
 
         async def pieces() -> AsyncIterator[ChatResponseUpdate]:
             call = asyncio.ensure_future(self._ask(question, ask, lambda: not live.handed_on))
-            async with contextlib.aclosing(live.read(call, copy.deepcopy, cancels=True)) as reading:
+            async with contextlib.aclosing(
+                live.read(call, list, made=copy.deepcopy, cancels=True)
+            ) as reading:
                 async for piece in reading:
                     yield piece
 

@@ -27,9 +27,9 @@ from crewai.llms.base_llm import BaseLLM
 from crewai.types.streaming import CrewStreamingOutput, StreamChunk
 
 import holdfast
+from holdfast.adapters._relay import Relay
 from holdfast.adapters._shared import (
     AGENT_WORKFLOW,
-    Relay,
     as_thread_step,
     in_own_thread,
     require_name,

@@ -23,7 +23,8 @@ from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.genai import types
 
 import holdfast
-from holdfast.adapters._shared import Relay, as_step, is_overflow
+from holdfast.adapters._relay import Relay
+from holdfast.adapters._shared import as_step, is_overflow
 from holdfast.adapters.google_adk.options import Active, Contents, active, claim
 
 
@@ -59,7 +60,7 @@ class DurableLlm:
     ) -> AsyncIterator[LlmResponse]:
         live = _Live(stream)
         call = asyncio.ensure_future(self._answer(llm_request, live))
-        responses = live.relay.read(call, _responses)
+        responses = live.relay.read(call, list, made=_response)
         try:
             async for response in responses:
                 yield response
@@ -164,9 +165,9 @@ def _name_calls(response: LlmResponse) -> None:
             part.function_call.id = f"adk-{uuid.uuid4()}"
 
 
-def _responses(recorded: list[Any]) -> list[LlmResponse]:
+def _response(recorded: Any) -> LlmResponse:
     # Not from the object itself: only from JSON are bytes read as they were written.
-    return [LlmResponse.model_validate_json(json.dumps(one)) for one in recorded]
+    return LlmResponse.model_validate_json(json.dumps(recorded))
 
 
 def _plain(value: Any) -> Any:

@@ -20,7 +20,8 @@ from typing import Any
 from agents import Model, ModelProvider, ModelResponse, ModelSettings
 
 import holdfast
-from holdfast.adapters._shared import Relay, as_step, ask_in_order, is_overflow
+from holdfast.adapters._relay import Relay
+from holdfast.adapters._shared import as_step, ask_in_order, is_overflow
 from holdfast.adapters.openai_agents import hooks, wire
 from holdfast.adapters.openai_agents.options import Items, Options, active, place
 
@@ -104,7 +105,7 @@ class DurableModel(Model):
             return await self._answer(asking, ask, may_turn=lambda: not live.handed_on)
 
         call = asyncio.ensure_future(answer())
-        events = live.read(call, lambda found: [*map(wire.event_from, found)], cancels=True)
+        events = live.read(call, list, made=wire.event_from, cancels=True)
         async with contextlib.aclosing(events):
             async for event in events:
                 yield event

@@ -22,7 +22,8 @@ from strands.models import Model
 from strands.types.exceptions import ContextWindowOverflowException, ModelThrottledException
 
 import holdfast
-from holdfast.adapters._shared import Place, Relay, as_step, ask_in_order, is_overflow
+from holdfast.adapters._relay import Relay
+from holdfast.adapters._shared import Place, as_step, ask_in_order, is_overflow
 from holdfast.adapters.strands import hooks
 from holdfast.adapters.strands.options import Messages, Options
 

@@ -15,7 +15,8 @@ from typing import Any
 from strands.interrupt import Interrupt, InterruptException
 from strands.types.tools import AgentTool
 
-from holdfast.adapters._shared import NOT_FOR_THE_MODEL, Place, Relay, as_step
+from holdfast.adapters._relay import Relay
+from holdfast.adapters._shared import NOT_FOR_THE_MODEL, Place, as_step
 from holdfast.adapters.strands import hooks, mcp
 from holdfast.adapters.strands.changes import Changes, is_plain
 from holdfast.adapters.strands.options import Around, Options, within
