@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -86,10 +87,11 @@ class World:
         answers: dict[str, Any] | None = None,
         *,
         failing: dict[str, int] | None = None,
+        pace_seconds: float = 0.0,
     ) -> None:
         self._zygote, self._case, self._answers = zygote, case, answers or {}
         self._folder = tempfile.TemporaryDirectory(prefix="hf-")
-        self.model = ModelServer(script)
+        self.model = ModelServer(script, on_piece=lambda *_: time.sleep(pace_seconds))
         self.effects = EffectServer(failing)
 
     @property
@@ -156,18 +158,20 @@ def check_every_kill(
     at_once: bool = False,
     killed: Callable[[World], None] = lambda world: None,
     check: Callable[[World], None] = lambda world: None,
+    pace_seconds: float = 0.0,
 ) -> dict[str, Any]:
     """Kills the agent after its k-th commit, for every k (or each `every`-th), and lets a fresh
     process finish: it gives the same result, the model was asked no more than once for each answer
     on record, and each effect happened once. at_once: it asks for several answers at once, and may
-    be killed while others are on their way. killed, check: what else to do then, and in the end."""
-    with World(zygote, case, script, answers) as world:
+    be killed while others are on their way. killed, check: what else to do then, and in the end.
+    pace_seconds: between two pieces of a stream."""
+    with World(zygote, case, script, answers, pace_seconds=pace_seconds) as world:
         undisturbed = world.run()
         assert undisturbed is not None
         needed, effects = Counter(world.asked()), world.effect_names()
         check(world)
     for k in range(1, COMMITS_MAX, every):
-        with World(zygote, case, script, answers) as world:
+        with World(zygote, case, script, answers, pace_seconds=pace_seconds) as world:
             if world.run(die_after=k) is not None:
                 assert k > 1  # how many commits there are depends on what goes into one
                 return undisturbed

@@ -21,11 +21,12 @@ import copy
 import functools
 import json
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 import holdfast
+from holdfast.adapters._relay import Relay
 
 _HEADERS_KEPT = ("content-type", "x-request-id", "request-id")
 _HEADERS_OF_ERRORS = (*_HEADERS_KEPT, "retry-after", "retry-after-ms", "x-should-retry")
@@ -128,9 +129,8 @@ class LiveStream:
     def __init__(self, httpx: Any) -> None:
         self._httpx = httpx
         self._head: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._pieces: asyncio.Queue[str] = asyncio.Queue()
-        self._handed_on = 0
-        self._cut = False
+        self._relay: Relay[str] = Relay()
+        self._reading: AsyncGenerator[str, None] | None = None
         self._call: asyncio.Task[Answer]
 
     # In the step
@@ -144,13 +144,12 @@ class LiveStream:
         try:
             async for piece in response.aiter_text():
                 if pieces:
-                    self._pieces.put_nowait(pieces[-1])
-                    self._handed_on = len(pieces)
+                    self._relay.hand_on(pieces[-1])
                 pieces.append(piece)
-                if self._cut:
+                if self._relay.left:
                     break
         except self._httpx.HTTPError as error:
-            if not self._handed_on:
+            if not self._relay.handed_on:
                 raise
             raise StreamBroken(f"the stream broke: {type(error).__name__}: {error}") from error
         return pieces
@@ -171,21 +170,15 @@ class LiveStream:
         return self._httpx.Response(head["status"], headers=head["headers"], stream=stream)
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        sent = 0
-        while not self._call.done() or not self._pieces.empty():
-            getting = asyncio.ensure_future(self._pieces.get())
-            await asyncio.wait({getting, self._call}, return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
-                getting.cancel()
-                break
-            sent += 1
-            yield getting.result().encode()
-        for piece in (await self._call)["pieces"][sent:]:
+        self._reading = self._relay.read(self._call, lambda answer: answer["pieces"])
+        async for piece in self._reading:
             yield piece.encode()
 
     async def cut(self) -> None:
         """The reader has had enough: what came until now is the answer."""
-        self._cut = True
+        self._relay.left = True
+        if self._reading is not None:
+            await self._reading.aclose()
         await asyncio.wait({self._call})
 
 

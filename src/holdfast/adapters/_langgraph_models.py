@@ -14,7 +14,7 @@ import contextlib
 import copy
 import functools
 import inspect
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
@@ -23,6 +23,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 import holdfast
 from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import Settings, active, call, call_in_thread
+from holdfast.adapters._relay import Relay
 from holdfast.adapters._shared import is_overflow
 
 try:
@@ -115,7 +116,8 @@ class Asks:
             return await live.relay(model._astream(given, stop=stop, **options))
 
         calling = asyncio.ensure_future(self._ask(messages, kwargs, ask, live))
-        async with contextlib.aclosing(live.pieces(calling)) as pieces:
+        pieces = live.read(calling, list, made=copy.deepcopy)
+        async with contextlib.aclosing(pieces):
             async for piece in pieces:
                 yield piece
 
@@ -210,13 +212,9 @@ class Asks:
                 **bound.kwargs}  # fmt: skip
 
 
-class Live:
-    """What one streamed call hands on to its reader, live or from the journal."""
-
-    def __init__(self) -> None:
-        self._pieces: asyncio.Queue[ChatGenerationChunk] = asyncio.Queue()
-        self._handed_on = 0
-        self._cut = False
+class Live(Relay[ChatGenerationChunk]):
+    """What one streamed call hands on to its reader: copies, for the reader writes ids and metadata
+    into them. If the reader leaves, what came until then is the answer."""
 
     async def relay(self, stream: AsyncIterator[ChatGenerationChunk]) -> list[ChatGenerationChunk]:
         """In the step."""
@@ -224,39 +222,15 @@ class Live:
         try:
             async for piece in stream:
                 if pieces:
-                    self._handed_on += 1
-                    # A copy: the reader writes ids and metadata into what it gets.
-                    self._pieces.put_nowait(copy.deepcopy(pieces[-1]))
+                    self.hand_on(copy.deepcopy(pieces[-1]))
                 pieces.append(piece)
-                if self._cut:
+                if self.left:
                     break
         except Exception as error:
-            if not self._handed_on:
+            if not self.handed_on:
                 raise
             raise StreamBroken(f"the stream broke: {type(error).__name__}: {error}") from error
         return pieces
-
-    async def pieces(
-        self, calling: asyncio.Task[list[ChatGenerationChunk]]
-    ) -> AsyncGenerator[ChatGenerationChunk, None]:
-        """For the reader."""
-        sent = 0
-        try:
-            while not calling.done() or not self._pieces.empty():
-                getting = asyncio.ensure_future(self._pieces.get())
-                await asyncio.wait({getting, calling}, return_when=asyncio.FIRST_COMPLETED)
-                if not getting.done():
-                    getting.cancel()
-                    break
-                sent += 1
-                yield getting.result()
-            for piece in (await calling)[sent:]:
-                yield copy.deepcopy(piece)
-        finally:
-            if not calling.done():
-                # The reader has had enough: what came until now is the answer.
-                self._cut = True
-                await asyncio.wait({calling})
 
 
 @contextlib.contextmanager

@@ -82,7 +82,10 @@ class DurableNode(Runnable[Any, Any]):
             return {**done, "streamed": streamed.items} if streamed.items else done
 
         retry = self._retry or found.settings.policy.retry
-        done = await as_step(self._name, work, retry=retry, returns=self._returns)
+        try:
+            done = await as_step(self._name, work, retry=retry, returns=self._returns)
+        finally:
+            streamed.preview.end()
         if not ran:
             streamed.again(done.get("streamed", ()))
         if "for_parent" in done:
@@ -95,6 +98,7 @@ class Streamed:
 
     def __init__(self, config: Any) -> None:
         self.items: list[list[Any]] = []
+        self.preview = holdfast.Preview()  # what is emitted is on record with the node
         self._meta = dict(config.get("metadata") or {})
         self._handlers: list[StreamMessagesHandler] = []
         conf = dict(config.get(_CONF, {}))
@@ -129,11 +133,11 @@ class Streamed:
 
     def _write(self, event: Any) -> None:
         """By the node itself, or by a graph inside it."""
-        self.items.append(["own", get_config()["configurable"][_NS], event])
+        self._keep(["own", get_config()["configurable"][_NS], event])
         self._runtime.stream_writer(event)
 
     def _pass_on(self, chunk: Any) -> None:
-        self.items.append(["inner", list(chunk[0]), *chunk[1:]])
+        self._keep(["inner", list(chunk[0]), *chunk[1:]])
         self._stream.__call__(chunk)
 
     def _heard(self, handler: Any) -> Any:
@@ -154,7 +158,11 @@ class Streamed:
         ns, _, (message, meta) = chunk
         if isinstance(message, BaseMessage):
             plain = {k: v for k, v in meta.items() if self._meta.get(k) != v and _is_plain(v)}
-            self.items.append(["message", list(ns), message.model_copy(deep=True), plain])
+            self._keep(["message", list(ns), message.model_copy(deep=True), plain])
+
+    def _keep(self, item: list[Any]) -> None:
+        self.items.append(item)
+        self.preview.begin()
 
 
 def _is_plain(value: Any) -> bool:

@@ -136,7 +136,7 @@ class Durability(BaseDurabilityCapability[Any]):
 
     def _model_stream_event_handler(self) -> Any:
         relay = relays.get()
-        return relay.read if relay is not None else None
+        return relay.hear if relay is not None else None
 
     async def _resolve_model_for_request(self, model_id: str | None, run_context: Any) -> Model:
         model = instead.get() or await super()._resolve_model_for_request(model_id, run_context)

@@ -31,6 +31,7 @@ from pydantic_ai.models.wrapper import WrapperModel
 
 import holdfast
 from holdfast.adapters._http import without_retries_in_runs
+from holdfast.adapters._relay import Relay
 
 T = TypeVar("T")
 
@@ -106,7 +107,7 @@ class Asked(WrapperModel):
     async def request_stream(
         self, messages: Any, model_settings: Any, parameters: Any, run_context: Any = None
     ) -> AsyncGenerator[StreamedResponse]:
-        relay = Relay()
+        relay = Live()
 
         async def ask(given: list[ModelMessage]) -> ModelResponse:
             async with self.wrapped.request_stream(
@@ -119,9 +120,8 @@ class Asked(WrapperModel):
             return await self._answer(messages, ask)
 
         answer = asyncio.ensure_future(call())
-        answer.add_done_callback(relay.wake)
         try:
-            await relay.begun()
+            await relay.begun(answer)
             yield Relayed(relay, answer, parameters)
         finally:
             await asyncio.wait({answer})
@@ -183,67 +183,53 @@ def let_pieces_come_singly() -> None:
     setattr(_utils, "group_by_temporal", group_by_temporal)  # noqa: B010
 
 
-class Relay:
+class Live(Relay[ModelResponseStreamEvent]):
     """What one streamed request hands on to the agent, live or from the journal."""
 
     def __init__(self) -> None:
-        self._live: list[ModelResponseStreamEvent] = []
-        self._news = asyncio.Event()
-        self._read: list[Any] = []
+        super().__init__()
+        self._heard: list[Any] = []
         self.recorded: list[Any] = []
 
     # In the step
 
-    async def read(self, ctx: object, events: AsyncIterator[ModelResponseStreamEvent]) -> None:
-        self._read.clear()
+    async def hear(self, ctx: object, events: AsyncIterator[ModelResponseStreamEvent]) -> None:
+        self._heard.clear()
         held: ModelResponseStreamEvent | None = None
         try:
             async for event in events:
                 if held is not None:
-                    self._live.append(held)
-                    self._news.set()
+                    self.hand_on(held)
                 held = event
                 # Now: whoever gets it may change it.
-                self._read.append(JSON_CODEC.dump(ModelResponseStreamEvent, event))
+                self._heard.append(JSON_CODEC.dump(ModelResponseStreamEvent, event))
         except Exception as error:
-            if not self._live:
+            if not self.handed_on:
                 raise
             raise holdfast.Terminal(f"the stream broke: {error}") from error
 
     def result(self, value: object) -> dict[str, Any]:
-        return {"value": value, "events": list(self._read)}
+        return {"value": value, "events": list(self._heard)}
 
     # For the agent
 
-    def wake(self, _: object) -> None:
-        self._news.set()
-
-    async def begun(self) -> None:
-        await self._news.wait()
-
-    async def events(
+    def events(
         self, answer: asyncio.Future[ModelResponse]
-    ) -> AsyncIterator[ModelResponseStreamEvent]:
-        sent = 0
-        while not answer.done() or sent < len(self._live):
-            while sent < len(self._live):
-                sent += 1
-                yield self._live[sent - 1]
-            if not answer.done():
-                self._news.clear()
-                await self._news.wait()
-        await answer
-        for event in self.recorded[sent:]:
-            yield JSON_CODEC.load(ModelResponseStreamEvent, event)
+    ) -> AsyncGenerator[ModelResponseStreamEvent]:
+        return self.read(
+            answer,
+            lambda _: self.recorded,
+            made=lambda event: JSON_CODEC.load(ModelResponseStreamEvent, event),
+        )
 
 
-relays: ContextVar[Relay | None] = ContextVar("holdfast_pydantic_ai_relay", default=None)
+relays: ContextVar[Live | None] = ContextVar("holdfast_pydantic_ai_relay", default=None)
 
 
 class Relayed(CompletedStreamedResponse):
     """The stream as the agent reads it."""
 
-    def __init__(self, relay: Relay, answer: asyncio.Future[ModelResponse], parameters: Any):
+    def __init__(self, relay: Live, answer: asyncio.Future[ModelResponse], parameters: Any):
         known = answer.result() if answer.done() else ModelResponse(parts=[])
         super().__init__(known, model_request_parameters=parameters, replay_events=[])
         self._relay, self._answer = relay, answer

@@ -13,6 +13,7 @@ from agent_framework.openai import OpenAIChatClient, OpenAIChatCompletionClient
 import holdfast
 from holdfast.adapters.agent_framework import durable
 from tests.adapters.noted import COMMAND, SERVER, environment
+from tests.adapters.readers import reader
 from tests.adapters.world import World
 
 # What the client imports when it is first used, for all processes that are forked from this one.
@@ -107,3 +108,8 @@ def notes(folder: str | Path, args: list[str] = SERVER) -> MCPStdioTool:
 def adds(world: World) -> tuple[Any, list[Any]]:
     """With tools of an MCP server."""
     return durable(Agent(client_of(world), name="adds", tools=[notes(world.folder)])), ["add"]
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    agent = durable(agent_of(world))
+    return reader(world, lambda question: agent.run(question, stream=True))

@@ -22,6 +22,7 @@ from agent_framework import (
 import holdfast
 from holdfast.adapters.agent_framework import durable
 from tests.adapters.one.agent_framework_cases import agent_of
+from tests.adapters.readers import reader
 from tests.adapters.world import World
 
 SOON = holdfast.Retry(backoff=timedelta(milliseconds=1))
@@ -198,3 +199,9 @@ def nested(world: World) -> tuple[Any, list[Any]]:
     gathers = Gathers(world, 1)
     outer = WorkflowBuilder(name="outer", start_executor=sub).add_edge(sub, gathers)
     return told(durable(outer.build())), ["owls"]
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    """An agent in a workflow, whose updates are handed on by the executor around it."""
+    flow = durable(WorkflowBuilder(name="flow", start_executor=agent_of(world, "one")).build())
+    return reader(world, lambda question: flow.run(question, stream=True))

@@ -28,6 +28,7 @@ from google.genai import types
 import holdfast
 from holdfast.adapters.google_adk import durable
 from tests.adapters.one.google_adk_parts import notes
+from tests.adapters.readers import reader
 from tests.adapters.world import World
 
 warnings.filterwarnings("ignore", category=DeprecationWarning)  # agents of agents will be workflows
@@ -262,3 +263,23 @@ def graph(world: World) -> tuple[Any, list[Any]]:
 def adds(world: World) -> tuple[Any, list[Any]]:
     """With tools of an MCP server."""
     return durable(LlmAgent(name="adds", model=model(world), tools=[notes(world.folder)])), ["add"]
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    made = durable(agent(world))
+
+    def events(question: str) -> AsyncIterator[Event]:
+        runner = Runner(
+            app_name="app",
+            agent=made,
+            session_service=InMemorySessionService(),
+            auto_create_session=True,
+        )
+        return runner.run_async(
+            user_id="ada",
+            session_id="s",
+            new_message=types.UserContent(question),
+            run_config=RunConfig(streaming_mode=StreamingMode.SSE),
+        )
+
+    return reader(world, events)

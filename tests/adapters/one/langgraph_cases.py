@@ -18,6 +18,7 @@ from langgraph.types import interrupt
 
 import holdfast
 from holdfast.adapters.langgraph import durable
+from tests.adapters.readers import reader
 from tests.adapters.world import World
 
 
@@ -198,3 +199,10 @@ def conversation(world: World) -> tuple[Any, list[Any]]:
         return [message.text for message in kept.checkpoint["channel_values"]["messages"]]
 
     return asks, ["why", "and then"]
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    made: Any = durable(create_agent(model_of(world), [searching(world)], name="agent"))
+    return reader(
+        world, lambda question: made.astream(ask(question), stream_mode=["messages", "updates"])
+    )

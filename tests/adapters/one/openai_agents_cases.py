@@ -21,6 +21,7 @@ from openai import AsyncOpenAI
 import holdfast
 from holdfast.adapters.openai_agents import durable
 from tests.adapters.noted import COMMAND, SERVER, environment
+from tests.adapters.readers import reader
 from tests.adapters.world import World
 
 set_tracing_disabled(True)
@@ -145,3 +146,8 @@ def adds(world: World) -> tuple[Any, list[Any]]:
     """With tools of an MCP server."""
     made = Agent(name="adds", model=model(world), mcp_servers=[notes(world.folder)])
     return durable(made), ["add"]
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    agent = durable(Agent(name="agent", model=model(world), tools=tools(world)))
+    return reader(world, lambda question: Runner.run_streamed(agent, question).stream_events())

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 from openai import AsyncOpenAI
 
 import holdfast
 from holdfast.adapters.openai import durable
+from tests.adapters.readers import reader
 from tests.adapters.world import World
 
 
@@ -60,3 +62,17 @@ def plain(world: World) -> tuple[Any, list[Any]]:
 
 def streamed(world: World) -> tuple[Any, list[Any]]:
     return _loop(world, stream=True)
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    client = durable(AsyncOpenAI(base_url=world.model_url, api_key="any"))
+
+    async def events(question: str) -> AsyncIterator[Any]:
+        for turn in range(2):
+            said: list[Any] = [{"role": "assistant", "content": "said"}] * turn
+            messages: list[Any] = [{"role": "user", "content": question}, *said]
+            async with client.chat.completions.stream(model="m", messages=messages) as events:
+                async for event in events:
+                    yield event
+
+    return reader(world, events)

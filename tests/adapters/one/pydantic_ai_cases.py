@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import AsyncIterable, AsyncIterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -19,6 +20,7 @@ from pydantic_graph import GraphBuilder
 import holdfast
 from holdfast.adapters.pydantic_ai import durable
 from tests.adapters.noted import COMMAND, SERVER, environment
+from tests.adapters.readers import Hear, listener, reader
 from tests.adapters.world import World
 
 
@@ -165,3 +167,28 @@ def adds(world: World) -> tuple[Any, list[Any]]:
     provider = OpenAIProvider(base_url=world.model_url, api_key="any")
     model = OpenAIChatModel("m", provider=provider)
     return durable(Agent(model, name="adds", toolsets=[notes(world.folder)])), ["add"]
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    agent = durable(_agent(world))
+
+    async def events(question: str) -> AsyncIterator[Any]:
+        async with agent.run_stream_events(question) as events:
+            async for event in events:
+                yield event
+
+    return reader(world, events)
+
+
+def handled(world: World) -> tuple[Any, list[Any]]:
+    """By a handler, which the framework calls with its events."""
+    agent = durable(_agent(world))
+
+    async def listen(question: str, hear: Hear) -> None:
+        async def handle(ctx: object, events: AsyncIterable[Any]) -> None:
+            async for _ in events:
+                await hear()
+
+        await agent.run(question, event_stream_handler=handle)
+
+    return listener(world, listen)

@@ -18,6 +18,7 @@ from strands.tools.mcp import MCPClient
 import holdfast
 from holdfast.adapters.strands import durable
 from tests.adapters.noted import COMMAND, SERVER, environment
+from tests.adapters.readers import reader
 from tests.adapters.world import World
 
 
@@ -202,3 +203,7 @@ def notes(folder: str | Path, args: list[str] = SERVER) -> MCPClient:
 def adds(world: World) -> tuple[Any, list[Any]]:
     """With tools of an MCP server."""
     return durable(agent(world, "adds", tools=[notes(world.folder)])), ["add"]
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    return reader(world, durable(agent(world)).stream_async)

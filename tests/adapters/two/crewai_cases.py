@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from pydantic import BaseModel
 import holdfast
 from holdfast.adapters.crewai import durable
 from tests.adapters.noted import COMMAND, SERVER, environment
+from tests.adapters.readers import reader
 from tests.adapters.world import World
 
 # What every process that is forked would do again, and takes longer than its run: to load the
@@ -298,3 +300,13 @@ def adds(world: World) -> tuple[Any, list[Any]]:
     agent = agent_of(world, mcps=[notes(world.folder)])
     task = Task(name="sum", description="Add", expected_output="a word", agent=agent)
     return durable(Crew(name="adds", agents=[agent], tasks=[task])), []
+
+
+def heard(world: World) -> tuple[Any, list[Any]]:
+    crew = _crew(world, stream=True)
+
+    async def pieces(question: str) -> AsyncIterator[Any]:
+        async for piece in await crew.akickoff({"question": question}):
+            yield piece
+
+    return reader(world, pieces)

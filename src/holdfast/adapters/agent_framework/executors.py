@@ -30,6 +30,7 @@ from agent_framework import (
 )
 from agent_framework._workflows._state import State
 
+import holdfast
 from holdfast.adapters._shared import as_step, is_plain, is_same
 from holdfast.adapters.agent_framework import values
 from holdfast.adapters.agent_framework.active import Active, active, entered, place
@@ -113,6 +114,8 @@ async def _step(
     except Exception as error:
         await done.failed(context, error)
         raise
+    finally:
+        done.preview.end()
     await memory.restore(recorded["memory"])
     await done.hand_on(context, state, recorded)
 
@@ -186,6 +189,7 @@ class Done:
         self._id = executor_id
         self._message = message
         self._inner: Any = None
+        self.preview = holdfast.Preview()  # events are on record with the executor
 
     def begin(self, context: Any, state: State) -> None:
         self._inner, self.state = context, NotedState(state)
@@ -211,6 +215,7 @@ class Done:
             self._holds = True
         if not self._holds:
             self._handed_on += 1
+            self.preview.begin()
             await self._inner.add_event(event)
 
     async def add_request_info_event(self, event: WorkflowEvent[Any]) -> None:
