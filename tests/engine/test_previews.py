@@ -40,20 +40,28 @@ async def nothing() -> None:
         await asyncio.sleep(0)
 
 
-async def speech(*, last: Callable[[], Awaitable[object]] = nothing) -> AsyncIterator[str]:
-    """Words that are read while they are spoken. last: what the step does before it ends."""
+async def speech(
+    *,
+    last: Callable[[], Awaitable[object]] = nothing,
+    told: Callable[[asyncio.Future[Any]], object] = lambda _: None,
+) -> AsyncIterator[str]:
+    """Words that are read while they are spoken. last: what the step does before it ends. told: is
+    given the task that speaks."""
     relay: Relay[str] = Relay()
 
     @holdfast.step(name="speak")
     async def speak() -> list[str]:
         for word in WORDS[:-1]:
+            relay.recorded.append(word)
             relay.hand_on(word)
             await nothing()
         await last()
         return WORDS
 
     speaking = asyncio.ensure_future(speak())
-    async with contextlib.aclosing(relay.read(speaking, lambda words: words)) as words:
+    told(speaking)
+    reading = relay.read(speaking, lambda words: words, cancels=True)
+    async with contextlib.aclosing(reading) as words:
         async for word in words:
             yield word
 
@@ -257,6 +265,94 @@ async def test_a_reader_that_waits_can_be_cancelled() -> None:
     assert "/note#0" not in env.started
 
 
+# When the step does not return
+
+
+class Silent(holdfast.Terminal):
+    pass
+
+
+async def test_pieces_of_a_step_that_fails_come_again_before_its_error() -> None:
+    async def fails() -> None:
+        raise Silent
+
+    @holdfast.workflow
+    async def reads() -> list[str]:
+        said = []
+        try:
+            async for word in speech(last=fails):
+                said.append(await note(word))
+        except Silent:
+            said.append(await note(said))
+        return said
+
+    report = await crash_everywhere(reads)
+    assert report.result == ["in", "the", "['in', 'the']"]
+
+
+@pytest.mark.parametrize("what", ["step", "plain thread", "value"])
+async def test_pieces_of_a_step_that_is_cancelled_come_again(what: str) -> None:
+    @holdfast.workflow
+    async def reads() -> list[Any]:
+        async def stops() -> None:
+            speaking = await known
+            await note("enough")
+            await nothing()
+            speaking.cancel()
+
+        known: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        stopping = asyncio.create_task(stops())
+        said: list[Any] = []
+        try:
+            async for word in speech(last=asyncio.Event().wait, told=known.set_result):
+                said.append(await CALLS[what](word))
+        except asyncio.CancelledError:
+            await stopping
+            return [len(said), await note(said)]
+        raise AssertionError("nobody stopped it")
+
+    report = await crash_everywhere(reads)
+    assert report.result[0] in (1, 2)  # it may be stopped at any time
+
+
+async def test_pieces_that_were_read_until_a_time_out_come_again() -> None:
+    @holdfast.workflow
+    async def reads() -> list[str]:
+        said: list[str] = []
+        try:
+            async with asyncio.timeout(0.1):
+                async for word in speech(last=asyncio.Event().wait):
+                    said.append(word)
+                    if word == "the":
+                        await note(word)
+        except TimeoutError:
+            pass
+        return [*said, await note(said)]
+
+    # In steps time is real, and so it is here: how much is read until then is not said.
+    report = await crash_everywhere(reads, clock=holdfast.SystemClock())
+    assert report.result[-1] == str(report.result[:-1])
+
+
+async def test_whoever_stops_a_reader_goes_on() -> None:
+    @holdfast.workflow
+    async def stops() -> list[str]:
+        said: list[str] = []
+
+        async def read() -> None:
+            async for word in speech(last=asyncio.Event().wait):
+                said.append(word)
+
+        reading = asyncio.create_task(read())
+        await note("begins")
+        await nothing()
+        reading.cancel()
+        return [await note(said), await note("done")]
+
+    report = await crash_everywhere(stops)
+    assert report.result[1] == "done"
+
+
 async def test_what_a_session_is_told_between_two_pieces_is_kept_with_them() -> None:
     @holdfast.workflow
     async def tells() -> list[str]:
@@ -271,7 +367,7 @@ async def test_what_a_session_is_told_between_two_pieces_is_kept_with_them() -> 
 
 
 async def test_outside_of_runs_a_preview_is_nothing() -> None:
-    preview = holdfast.Preview()
+    preview = holdfast.Preview(list)
     preview.begin()
     preview.end()
     assert await note("plain") == "plain"

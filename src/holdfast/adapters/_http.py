@@ -48,10 +48,6 @@ class Declined(Exception):
         self.body = _json(answer.get("text", ""))
 
 
-class StreamBroken(holdfast.Terminal):
-    """A streamed answer ended in its middle, when a part of it had been handed on."""
-
-
 @dataclass(frozen=True)
 class Asking:
     """A request, as the journal shows it."""
@@ -140,7 +136,7 @@ class LiveStream:
             self._head.set_result(head)
 
     async def relay(self, response: Any) -> list[str]:
-        pieces: list[str] = []
+        pieces = self._relay.begins()
         try:
             async for piece in response.aiter_text():
                 if pieces:
@@ -149,9 +145,8 @@ class LiveStream:
                 if self._relay.left:
                     break
         except self._httpx.HTTPError as error:
-            if not self._relay.handed_on:
-                raise
-            raise StreamBroken(f"the stream broke: {type(error).__name__}: {error}") from error
+            self._relay.refuse_if_read("the model", error)
+            raise
         return pieces
 
     # For the reader

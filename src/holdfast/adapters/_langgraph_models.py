@@ -23,7 +23,7 @@ from langchain_core.outputs import ChatGenerationChunk, ChatResult
 import holdfast
 from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import Settings, active, call, call_in_thread
-from holdfast.adapters._relay import Relay
+from holdfast.adapters._relay import Relay, StreamBroken
 from holdfast.adapters._shared import is_overflow
 
 try:
@@ -47,10 +47,6 @@ _MARK = "_holdfast_asks"
 class ContextOverflow(holdfast.ContextOverflow, _TheirOverflow):
     """The model was given more than it can read; shorten what it is sent, or say how to by
     durable(..., on_overflow=...)."""
-
-
-class StreamBroken(holdfast.Terminal):
-    """A streamed answer ended in its middle, when a part of it had been handed on."""
 
 
 def install() -> None:
@@ -218,7 +214,7 @@ class Live(Relay[ChatGenerationChunk]):
 
     async def relay(self, stream: AsyncIterator[ChatGenerationChunk]) -> list[ChatGenerationChunk]:
         """In the step."""
-        pieces: list[ChatGenerationChunk] = []
+        pieces: list[ChatGenerationChunk] = self.begins()
         try:
             async for piece in stream:
                 if pieces:
@@ -227,9 +223,8 @@ class Live(Relay[ChatGenerationChunk]):
                 if self.left:
                     break
         except Exception as error:
-            if not self.handed_on:
-                raise
-            raise StreamBroken(f"the stream broke: {type(error).__name__}: {error}") from error
+            self.refuse_if_read("the model", error)
+            raise
         return pieces
 
 

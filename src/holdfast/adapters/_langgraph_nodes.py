@@ -84,8 +84,10 @@ class DurableNode(Runnable[Any, Any]):
         retry = self._retry or found.settings.policy.retry
         try:
             done = await as_step(self._name, work, retry=retry, returns=self._returns)
-        finally:
-            streamed.preview.end()
+        except BaseException:
+            streamed.preview.end(returned=False)
+            raise
+        streamed.preview.end()
         if not ran:
             streamed.again(done.get("streamed", ()))
         if "for_parent" in done:
@@ -98,7 +100,7 @@ class Streamed:
 
     def __init__(self, config: Any) -> None:
         self.items: list[list[Any]] = []
-        self.preview = holdfast.Preview()  # what is emitted is on record with the node
+        self.preview = holdfast.Preview(lambda: self.items)
         self._meta = dict(config.get("metadata") or {})
         self._handlers: list[StreamMessagesHandler] = []
         conf = dict(config.get(_CONF, {}))
@@ -116,6 +118,7 @@ class Streamed:
                 self._heard(one) for one in callbacks.inheritable_handlers
             ]
         self.config: Any = {**config, _CONF: conf, "callbacks": callbacks}
+        self.again(self.preview.kept)  # if the node did not return it
 
     def again(self, items: Any) -> None:
         # Tasks have the same ids on every replay, and with them these namespaces.

@@ -250,7 +250,7 @@ class Steps(JournalCallableOperationBackend[Any]):
 
         answer: Any = await as_step(name, work, shown=_shown(messages), retry=retry)
         if relay is not None:
-            relay.recorded = answer["events"]
+            relay.answered = answer["events"]
         return answer["value"]
 
     async def _tool(

@@ -188,13 +188,12 @@ class Live(Relay[ModelResponseStreamEvent]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._heard: list[Any] = []
-        self.recorded: list[Any] = []
+        self.answered: list[Any] = []  # of what the step returned
 
     # In the step
 
     async def hear(self, ctx: object, events: AsyncIterator[ModelResponseStreamEvent]) -> None:
-        self._heard.clear()
+        recorded = self.begins()
         held: ModelResponseStreamEvent | None = None
         try:
             async for event in events:
@@ -202,14 +201,13 @@ class Live(Relay[ModelResponseStreamEvent]):
                     self.hand_on(held)
                 held = event
                 # Now: whoever gets it may change it.
-                self._heard.append(JSON_CODEC.dump(ModelResponseStreamEvent, event))
+                recorded.append(JSON_CODEC.dump(ModelResponseStreamEvent, event))
         except Exception as error:
-            if not self.handed_on:
-                raise
-            raise holdfast.Terminal(f"the stream broke: {error}") from error
+            self.refuse_if_read("the model", error)
+            raise
 
     def result(self, value: object) -> dict[str, Any]:
-        return {"value": value, "events": list(self._heard)}
+        return {"value": value, "events": list(self.recorded)}
 
     # For the agent
 
@@ -218,7 +216,7 @@ class Live(Relay[ModelResponseStreamEvent]):
     ) -> AsyncGenerator[ModelResponseStreamEvent]:
         return self.read(
             answer,
-            lambda _: self.recorded,
+            lambda _: self.answered,
             made=lambda event: JSON_CODEC.load(ModelResponseStreamEvent, event),
         )
 

@@ -74,6 +74,10 @@ class Wait:
         self.admit = admit
         self.ready = True  # False while a recorded completion must wait for real work (a thread)
 
+    def fail(self, error: BaseException) -> None:
+        if not self.future.done():
+            self.future.set_exception(error)
+
     def deliver(self, entry: Entry) -> None:
         if self.future.done():
             return

@@ -3,12 +3,14 @@ decision."""
 
 from __future__ import annotations
 
+import functools
 import types
 from dataclasses import dataclass
 from typing import Any, TypeVar, overload
 
 from holdfast import codec
 from holdfast.engine.context import Scope, named
+from holdfast.engine.execution import Execution
 from holdfast.engine.preview import after, read_in
 from holdfast.engine.wait import FromOutside, on_loop, required_scope
 from holdfast.errors import PromiseReused
@@ -59,7 +61,12 @@ class Promise(FromOutside[T]):
             run.tick(),
         )
         if not run.journal.holds(self._claim):
-            after(read_in(where), lambda: run.announce(row))
+            after(read_in(where), functools.partial(_announce, run, row))
+
+
+def _announce(run: Execution, row: PromiseRow, error: BaseException | None) -> None:
+    if error is None:
+        run.announce(row)
 
 
 def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise[Any]:

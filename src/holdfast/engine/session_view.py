@@ -175,7 +175,7 @@ class SessionView:
             previews = read_in(claim.scope)
             if previews:
                 self._later.append(change)
-            after(previews, lambda: self._journal(claim, change))
+            after(previews, lambda error: self._journal(claim, change, error))
         if isinstance(change, MessageWrite):
             seen.own.append(change.payload)
         elif change.value is None:
@@ -183,11 +183,11 @@ class SessionView:
         else:
             seen.state[change.key] = change.value
 
-    def _journal(self, claim: Claim, change: Change) -> None:
-        if self._run.closed:
-            return
+    def _journal(self, claim: Claim, change: Change, error: BaseException | None) -> None:
         if change in self._later:
             self._later.remove(change)
+        if self._run.closed or error is not None:
+            return
         entry = self._run.note(Kind.STATE, claim.key, position=claim.position)
         self._changed_at = entry.seq
         self.unsent.append((entry, change))

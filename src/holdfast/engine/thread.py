@@ -279,7 +279,10 @@ def _journaled(
             return
         if recorded is None:
             entry = Entry(0, Kind.THREAD, claim.key, run.tick(), position=claim.position)
-            after(previews, lambda: run.arrive(entry, wait))
+            after(
+                previews,
+                lambda error: wait.fail(error) if error is not None else run.arrive(entry, wait),
+            )
         elif not where.frame.ready:
             where.frame.pump()
 

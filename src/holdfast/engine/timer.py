@@ -37,7 +37,7 @@ class Timer(Waitable[None]):
             self.due_at = _due_at(until, run.now)
             previews = read_in(where)
             if previews:  # on replay, they have ended when it is made
-                after(previews, lambda: self._begin(_due_at(until, run.now)))
+                after(previews, lambda _: self._begin(_due_at(until, run.now)))
         else:
             kept = Claim(where, f"{claim.key}.until", "until", 0)
             self.due_at = remembered_as(where, kept, lambda: _due_at(until, run.tick()), int)
@@ -146,7 +146,14 @@ class LoopTimer:
             return
         entry = Entry(0, Kind.TIMER, claim.key, due_at, position=claim.position)
         previews = read_in(where)
-        self._alarm = run.call_at(due_at, lambda: after(previews, lambda: due(run, entry, wait)))
+
+        def arrive(error: BaseException | None) -> None:
+            if error is None:
+                due(run, entry, wait)
+            else:
+                wait.fail(error)
+
+        self._alarm = run.call_at(due_at, lambda: after(previews, arrive))
 
     # As a receiver
 

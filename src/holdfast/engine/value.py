@@ -65,8 +65,8 @@ def remembered(name: str, make: Callable[[], T], annotation: Any = None) -> T:
     return result
 
 
-def _keep(run: Execution, entry: Entry) -> None:
-    if not run.closed:
+def _keep(run: Execution, entry: Entry, error: BaseException | None) -> None:
+    if error is None and not run.closed:
         run.append(entry)
 
 

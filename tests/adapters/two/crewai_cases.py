@@ -306,7 +306,8 @@ def heard(world: World) -> tuple[Any, list[Any]]:
     crew = _crew(world, stream=True)
 
     async def pieces(question: str) -> AsyncIterator[Any]:
-        async for piece in await crew.akickoff({"question": question}):
+        streaming: Any = await crew.akickoff({"question": question})
+        async for piece in streaming:
             yield piece
 
     return reader(world, pieces)

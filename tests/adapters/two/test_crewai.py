@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from tests.adapters import readers
 from tests.adapters.harness import World, Zygote, check_every_kill
 from tests.adapters.two.scripts import ALL, ANSWER
 
@@ -46,3 +47,8 @@ def test_it_goes_on_where_it_was_killed(zygote: Zygote, case: str, every: int) -
     at_once = case in AT_ONCE
     outcome = check_every_kill(zygote, case, script, every=every, answers=answers, at_once=at_once)
     assert outcome["result"] == RESULTS[case]
+
+
+@pytest.mark.parametrize("every", readers.EVERY)
+def test_what_is_called_between_two_pieces_is_called_once(zygote: Zygote, every: int) -> None:
+    readers.check(zygote, "heard", every)

@@ -102,6 +102,7 @@ async def _step(
 
     given = message.data if isinstance(message, WorkflowMessage) else message
     try:
+        await done.hand_on_kept(context)
         recorded = await place().claim(
             lambda: as_step(
                 executor.id,
@@ -111,11 +112,12 @@ async def _step(
                 returns=returns,
             )
         )
-    except Exception as error:
-        await done.failed(context, error)
+    except BaseException as error:
+        done.preview.end(returned=False)
+        if isinstance(error, Exception):
+            await done.failed(context, error)
         raise
-    finally:
-        done.preview.end()
+    done.preview.end()
     await memory.restore(recorded["memory"])
     await done.hand_on(context, state, recorded)
 
@@ -189,13 +191,16 @@ class Done:
         self._id = executor_id
         self._message = message
         self._inner: Any = None
-        self.preview = holdfast.Preview()  # events are on record with the executor
+        self._events: list[WorkflowEvent[Any]] = []
+        self._handed_on = 0
+        self.preview = holdfast.Preview(
+            lambda: [self._lean(event) for event in self._events[: self._handed_on]]
+        )
 
     def begin(self, context: Any, state: State) -> None:
         self._inner, self.state = context, NotedState(state)
         self._sent: list[list[Any]] = []
-        self._events: list[WorkflowEvent[Any]] = []
-        self._handed_on = 0
+        self._events, self._handed_on = [], 0
         self._holds = False
 
     def __getattr__(self, name: str) -> Any:
@@ -273,8 +278,13 @@ class Done:
                 if state.has(key):
                     state.delete(key)
 
+    async def hand_on_kept(self, context: Any) -> None:
+        """Of a handler that did not return, what was handed on."""
+        for found in list(self.preview.kept):
+            await context.add_event(self._full(found, {}))
+
     async def failed(self, context: Any, error: Exception) -> None:
-        if self._inner is None:
+        if self._inner is None and not self.preview.kept:
             await context.add_event(self._full([_INVOKED], {}))
         details = WorkflowErrorDetails.from_exception(error, executor_id=self._id)
         origin = WorkflowEventSource.FRAMEWORK

@@ -206,7 +206,7 @@ class Live(Relay[ChatResponseUpdate]):
         """In the step."""
         if not hasattr(stream, "__aiter__"):
             stream = await stream
-        pieces: list[ChatResponseUpdate] = []
+        pieces: list[ChatResponseUpdate] = self.begins()
         try:
             async with stream:
                 async for piece in stream:
@@ -214,9 +214,6 @@ class Live(Relay[ChatResponseUpdate]):
                         self.hand_on(copy.deepcopy(pieces[-1]))
                     pieces.append(values.without_raw(piece))
         except Exception as error:
-            if not self.handed_on:
-                raise
-            raise holdfast.Terminal(
-                f"the stream broke in its middle: {type(error).__name__}: {error}"
-            ) from error
+            self.refuse_if_read("the model", error)
+            raise
         return pieces

@@ -143,7 +143,7 @@ class Kickoff:
         output = self._told(kept)
         if not self._crew.stream:
             return output
-        streaming = CrewStreamingOutput(sync_iterator=iter(_chunks(kept)))
+        streaming = CrewStreamingOutput(sync_iterator=map(_chunk, _chunks_in(kept)))
         streaming._set_result(output)
         return streaming
 
@@ -159,7 +159,8 @@ class Kickoff:
     ) -> AsyncGenerator[StreamChunk, None]:
         self._relay = Relay()
         calling = self._step()
-        async with contextlib.aclosing(self._relay.read(calling, _chunks)) as pieces:
+        reading = self._relay.read(calling, _chunks_in, made=_chunk)
+        async with contextlib.aclosing(reading) as pieces:
             async for piece in pieces:
                 yield piece
         streaming()._set_result(self._told(await calling))
@@ -172,7 +173,7 @@ class Kickoff:
         self._executed = True
         crew = working_copy(self._crew, _ids())
         set_provider(Person(self.settings))
-        chunks: list[StreamChunk] = []
+        chunks: list[Any] = []
         with entered(Active(self.settings)):
             output: Any = crew.kickoff(self._inputs, self._files)
             if isinstance(output, CrewStreamingOutput):
@@ -182,14 +183,14 @@ class Kickoff:
             next((n for n, one in enumerate(made) if one is it), -1) for it in output.tasks_output
         ]
         kept = {"output": output, "tasks": tasks}
-        return {**kept, "chunks": values.plain(chunks)} if chunks else kept
+        return {**kept, "chunks": chunks} if chunks else kept
 
-    def _read(self, streaming: CrewStreamingOutput, chunks: list[StreamChunk]) -> Any:
+    def _read(self, streaming: CrewStreamingOutput, chunks: list[Any]) -> Any:
         try:
             for chunk in streaming:
-                chunks.append(chunk)
+                chunks.append(values.plain(chunk))
                 if self._relay is not None:
-                    self._relay.put(chunk)
+                    self._relay.put(chunk, chunks[-1])
         except Gone as gone:
             assert gone.__cause__ is not None
             raise gone.__cause__ from None
@@ -207,8 +208,12 @@ class Kickoff:
         return output
 
 
-def _chunks(kept: dict[str, Any]) -> list[StreamChunk]:
-    return [StreamChunk(**one) for one in kept.get("chunks", ())]
+def _chunks_in(kept: dict[str, Any]) -> list[Any]:
+    return list(kept.get("chunks", ()))
+
+
+def _chunk(kept: dict[str, Any]) -> StreamChunk:
+    return StreamChunk(**kept)
 
 
 def _ids() -> Callable[[], uuid.UUID]:

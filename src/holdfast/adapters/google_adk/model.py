@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import json
 import uuid
 from collections.abc import AsyncIterator, Callable
@@ -24,7 +23,7 @@ from google.genai import types
 
 import holdfast
 from holdfast.adapters._relay import Relay
-from holdfast.adapters._shared import as_step, is_overflow
+from holdfast.adapters._shared import as_step, ask_in_order, is_overflow
 from holdfast.adapters.google_adk.options import Active, Contents, active, claim
 
 
@@ -60,7 +59,7 @@ class DurableLlm:
     ) -> AsyncIterator[LlmResponse]:
         live = _Live(stream)
         call = asyncio.ensure_future(self._answer(llm_request, live))
-        responses = live.relay.read(call, list, made=_response)
+        responses = live.read(call, list, made=_response)
         try:
             async for response in responses:
                 yield response
@@ -69,29 +68,13 @@ class DurableLlm:
             await responses.aclose()
 
     async def _answer(self, request: LlmRequest, live: _Live) -> list[Any]:
-        """Asks one model after the other, each as often as its policy says."""
-        models = [self._inner, *self._now.options.models]
-        for model in models[:-1]:
-            try:
-                return await self._fitted(model, request, live)
-            except Exception as error:
-                turns = not isinstance(error, holdfast.HoldfastError)
-                turns = turns or isinstance(error, holdfast.Terminal | holdfast.StepFailed)
-                if not turns or live.handed_on:
-                    raise
-        return await self._fitted(models[-1], request, live)
-
-    async def _fitted(self, model: BaseLlm, request: LlmRequest, live: _Live) -> list[Any]:
-        shorten = self._now.options.on_overflow
-        try:
-            return await self._step(model, request, request.contents, live)
-        except holdfast.ContextOverflow:
-            if shorten is None:
-                raise
-        shorter = shorten(list(request.contents))
-        if inspect.isawaitable(shorter):
-            shorter = await shorter
-        return await self._step(model, request, shorter, live)
+        return await ask_in_order(
+            [self._inner, *self._now.options.models],
+            list(request.contents),
+            lambda model, contents: self._step(model, request, contents, live),
+            on_overflow=self._now.options.on_overflow,
+            may_turn=lambda: not live.handed_on,
+        )
 
     async def _step(
         self, model: BaseLlm, request: LlmRequest, contents: Contents, live: _Live
@@ -100,7 +83,7 @@ class DurableLlm:
 
         async def call() -> list[Any]:
             try:
-                return await live.read(model, _within_step(request, name, contents))
+                return await live.relay(model, _within_step(request, name, contents))
             except Exception as error:
                 if not is_overflow(error):
                     raise
@@ -126,17 +109,16 @@ def _within_step(request: LlmRequest, model: str, contents: Contents) -> LlmRequ
     return request.model_copy(update={"model": model, "config": config, "contents": contents})
 
 
-class _Live:
+class _Live(Relay[LlmResponse]):
     """One answer: what it hands on while it comes, and what is recorded of it."""
 
     def __init__(self, stream: bool) -> None:
-        self.relay: Relay[LlmResponse] = Relay()
-        self.handed_on = 0
+        super().__init__()
         self._stream = stream
 
-    async def read(self, model: BaseLlm, request: LlmRequest) -> list[Any]:
+    async def relay(self, model: BaseLlm, request: LlmRequest) -> list[Any]:
         """In the step: reads the answer to its end."""
-        recorded: list[Any] = []
+        recorded = self.begins()
         acted_on = False
         answer: Any = model.generate_content_async(request, self._stream)
         try:
@@ -146,15 +128,10 @@ class _Live:
                     recorded.append(_plain(response))
                     acted_on = acted_on or not response.partial
                     if not acted_on:
-                        self.relay.put(response)
-                        self.handed_on += 1
+                        self.hand_on(response)
         except Exception as error:
-            if not self.handed_on:
-                raise
-            raise holdfast.Terminal(
-                f"the stream of {request.model} broke in its middle: {type(error).__name__}: "
-                f"{error}"
-            ) from error
+            self.refuse_if_read(str(request.model), error)
+            raise
         return recorded
 
 

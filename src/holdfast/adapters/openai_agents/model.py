@@ -161,7 +161,7 @@ class _Live(Relay[Any]):
 
     async def relay(self, model: Model, asking: Asking) -> Any:
         """In the step: reads the stream to its end."""
-        recorded: list[Any] = []
+        recorded = self.begins()
         held: list[Any] = []
         ended = False
         try:
@@ -177,11 +177,8 @@ class _Live(Relay[Any]):
                     self.hand_on(*held, event)
                     held.clear()
         except Exception as error:
-            if not self.handed_on:
-                raise
-            raise holdfast.Terminal(
-                f"the stream of {_name(model)} broke in its middle: {type(error).__name__}: {error}"
-            ) from error
+            self.refuse_if_read(_name(model), error)
+            raise
         return recorded
 
 

@@ -143,7 +143,7 @@ class Asks:
 
 async def _relayed(live: Relay[Any], events: Any, model: Model) -> tuple[list[Any], float]:
     """In the step: reads the stream to its end, and sees when it began."""
-    recorded: list[Any] = []
+    recorded = live.begins()
     first: float | None = None
     try:
         async for event in events:
@@ -153,11 +153,8 @@ async def _relayed(live: Relay[Any], events: Any, model: Model) -> tuple[list[An
                 first = first or time.monotonic()
                 live.hand_on(*recorded[live.handed_on :])
     except Exception as error:
-        if not live.handed_on:
-            raise
-        raise holdfast.Terminal(
-            f"the stream of {name_of(model)} broke in its middle: {type(error).__name__}: {error}"
-        ) from error
+        live.refuse_if_read(name_of(model), error)
+        raise
     return recorded, first or time.monotonic()
 
 

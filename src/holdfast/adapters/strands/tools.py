@@ -74,28 +74,26 @@ class DurableTool(AgentTool):
         self, name: str, tool_use: Any, invocation_state: dict[str, Any], named: dict[str, Any]
     ) -> AsyncGenerator[Any, None]:
         live: Relay[Any] = Relay()
-        changes, ran = Changes(self._agent, invocation_state), False
+        changes = Changes(self._agent, invocation_state)
 
         async def work() -> Any:
-            nonlocal ran
-            ran = True
             with changes.noted():
                 async with mcp.reached(self._inner) as inner:
                     events = inner.stream(tool_use, invocation_state, **named)
                     done = await _outcome(events, live, changes)
-                return {**done, **changes.found()}
+                # Also by tries that failed: who reads it was told.
+                streamed = {"streamed": live.recorded} if live.recorded else {}
+                return {**done, **streamed, **changes.found()}
 
         retry = self._options.policy.for_tool(tool_use["name"])
         step = self._place.claim(
             lambda: as_step(name, work, shown=tool_use.get("input"), retry=retry)
         )
         call = asyncio.ensure_future(step)
-        streamed = live.read(
-            call, lambda done: () if ran else done.get("streamed", ()), cancels=True
-        )
+        reading = live.read(call, lambda done: done.get("streamed", ()), cancels=True)
         try:
-            async with contextlib.aclosing(streamed):
-                async for data in streamed:
+            async with contextlib.aclosing(reading):
+                async for data in reading:
                     yield hooks.ToolStreamEvent(tool_use, data)
             done = call.result()
         except NOT_FOR_THE_MODEL as error:
@@ -118,8 +116,7 @@ class DurableTool(AgentTool):
 
 
 async def _outcome(events: Any, live: Relay[Any], changes: Changes) -> dict[str, Any]:
-    """In the step: what came of the tool, and what it streamed."""
-    streamed: list[Any] = []
+    """In the step: what came of the tool."""
     result: Any = None
     try:
         async for event in events:
@@ -134,12 +131,11 @@ async def _outcome(events: Any, live: Relay[Any], changes: Changes) -> dict[str,
             if isinstance(event, hooks.ToolStreamEvent):
                 data = event["tool_stream_event"]["data"]
             result = data  # of tools that know no ToolResultEvent, the last one
+            live.recorded.append(data if is_plain(data) else repr(data))
             live.hand_on(data)
-            if is_plain(data):
-                streamed.append(data)
     except InterruptException as stop:
         return {"interrupts": [stop.interrupt.to_dict()]}
-    return {"result": result, "streamed": streamed} if streamed else {"result": result}
+    return {"result": result}
 
 
 def _raise(event: Any, changes: Changes) -> None:
