@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -91,7 +91,8 @@ class World:
     ) -> None:
         self._zygote, self._case, self._answers = zygote, case, answers or {}
         self._folder = tempfile.TemporaryDirectory(prefix="hf-")
-        self.model = ModelServer(script, on_piece=lambda *_: time.sleep(pace_seconds))
+        never = threading.Event()
+        self.model = ModelServer(script, on_piece=lambda *_: never.wait(pace_seconds))
         self.effects = EffectServer(failing)
 
     @property

@@ -25,7 +25,7 @@ from holdfast.engine.held import Held
 from holdfast.engine.host import Host
 from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
-from holdfast.engine.preview import Preview
+from holdfast.engine.preview import Previews
 from holdfast.engine.session_view import Change, SessionView
 from holdfast.engine.task import BodyTask
 from holdfast.errors import Diverged, Suspended
@@ -72,9 +72,7 @@ class Execution:
         self.portal_task: asyncio.Task[Any] | None = None  # what that thread is blocked in
         self.cancel_pending = False
         self.inbox = Inbox(self)
-        self.cancelled = False
-        self.deadline_passed = False
-        self.pausing = False
+        self.cancelled = self.deadline_passed = self.pausing = False
         self.halting: Suspend | None = None  # it cannot go on; what becomes of it, unless it ends
         self.task: BodyTask | None = None
         self.now: Micros = self.journal.started_at or row.created_at
@@ -83,8 +81,7 @@ class Execution:
         self.settled: Suspend | End | ContinueAs | None = None  # how it left, durably
         self._barriers: list[tuple[int, int, asyncio.Future[None]]] = []
         self._stopped: list[asyncio.Future[None]] = []
-        self.previews: list[Preview] = []
-        self.behind_previews: list[asyncio.Future[None]] = []
+        self.previews = Previews()
         self.scratch: dict[Any, Any] = {}
         self.held = Held(self.loop, row.id)
         self.tasks: set[asyncio.Task[Any]] = set()
@@ -183,7 +180,7 @@ class Execution:
             portal.put(None)  # now: its body may block the loop until its threads are back
         awaited: list[Receiver] = [wait.future for wait in self.waits]
         awaited += [future for _, _, future in self._barriers]
-        awaited += self._stopped + self.root.held + self.behind_previews
+        awaited += self._stopped + self.root.held + self.previews.behind
         for future in awaited:
             if not future.done():
                 future.set_exception(Suspended())

@@ -133,6 +133,14 @@ class Preview:
         return is_main or f"{mine.path}/".startswith(f"{where.path}/")
 
 
+class Previews(list[Preview]):
+    """Those of a run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.behind: list[asyncio.Future[None]] = []  # what waits until they have ended
+
+
 def read_in(where: Scope) -> tuple[Preview, ...]:
     """Those of which this code may have read pieces that are not on record."""
     found = where.frame.run.previews
@@ -164,7 +172,7 @@ async def ended(run: Execution, where: Scope | None) -> None:
     future: asyncio.Future[None] = run.loop.create_future()
     # It stands for a step of the run: whether that only waits is known.
     run.transparent.add(future)
-    run.behind_previews.append(future)
+    run.previews.behind.append(future)
     after(previews, functools.partial(_go_on, future))
     try:
         await future
@@ -174,7 +182,7 @@ async def ended(run: Execution, where: Scope | None) -> None:
         raise
     finally:
         run.transparent.discard(future)
-        run.behind_previews.remove(future)
+        run.previews.behind.remove(future)
     if run.closed:
         raise Suspended
 
