@@ -27,6 +27,7 @@ from typing import Any, TypeVar, cast
 
 import holdfast
 from holdfast.adapters._relay import Relay
+from holdfast.adapters._shared import in_runs
 
 _HEADERS_KEPT = ("content-type", "x-request-id", "request-id")
 _HEADERS_OF_ERRORS = (*_HEADERS_KEPT, "retry-after", "retry-after-ms", "x-should-retry")
@@ -287,7 +288,7 @@ def durable_client(client: C, retry: holdfast.Retry | None = None) -> C:
     http._mounts = {where: wrap(via) if via else None for where, via in inner._mounts.items()}
     copied = found.copy(http_client=http)
     kept: Any = type(found)
-    copied.__class__ = without_retries_in_runs(kept)
+    copied.__class__ = in_runs(kept)
     _settle(copied)
     # It closes what both use when nobody has it any more.
     copied.__dict__["_holdfast_original"] = client
@@ -305,14 +306,3 @@ def _settle(client: Any) -> None:
 def _httpx_of(client: object) -> Any:
     roots = (base.__module__.partition(".")[0] for base in type(client).__mro__)
     return next((sys.modules[root] for root in roots if root in ("httpx", "httpx2")), None)
-
-
-@functools.cache
-def without_retries_in_runs(kind: type[Any]) -> type[Any]:
-    def get(self: Any) -> int:
-        return 0 if holdfast.current_run() is not None else self.__dict__["max_retries"]
-
-    def put(self: Any, value: int) -> None:
-        self.__dict__["max_retries"] = value
-
-    return type(kind.__name__, (kind,), {"max_retries": property(get, put)})

@@ -40,7 +40,7 @@ from holdfast.adapters._pydantic_ai_model import (
     Asked,
     OnOverflow,
     instead,
-    leave_retries_to_the_step,
+    leave_retries_of,
     relays,
 )
 from holdfast.adapters._pydantic_ai_state import ToolState
@@ -140,7 +140,7 @@ class Durability(BaseDurabilityCapability[Any]):
 
     async def _resolve_model_for_request(self, model_id: str | None, run_context: Any) -> Model:
         model = instead.get() or await super()._resolve_model_for_request(model_id, run_context)
-        leave_retries_to_the_step(model)
+        leave_retries_of(model)
         return model
 
     def _find_model_id(self, model: Model) -> str | None:

@@ -30,8 +30,8 @@ from pydantic_ai.models import CompletedStreamedResponse, Model, StreamedRespons
 from pydantic_ai.models.wrapper import WrapperModel
 
 import holdfast
-from holdfast.adapters._http import without_retries_in_runs
 from holdfast.adapters._relay import Relay
+from holdfast.adapters._shared import leave_retries_to_the_step
 
 T = TypeVar("T")
 
@@ -72,17 +72,13 @@ class Another(WrapperModel):
             yield stream
 
 
-def leave_retries_to_the_step(model: Model) -> None:
-    """A client that tries again by itself would multiply what the policy says."""
+def leave_retries_of(model: Model) -> None:
+    """To the step."""
     for inner in getattr(model, "models", ()):
-        leave_retries_to_the_step(inner)
+        leave_retries_of(inner)
     while isinstance(model, WrapperModel):
         model = model.wrapped
-    client: Any = getattr(model, "client", None)
-    if isinstance(getattr(client, "__dict__", {}).get("max_retries"), int):
-        kind: type[Any] = type(client)
-        if not isinstance(getattr(kind, "max_retries", None), property):
-            client.__class__ = without_retries_in_runs(kind)  # type: ignore[arg-type]
+    leave_retries_to_the_step(getattr(model, "client", None))
 
 
 class Asked(WrapperModel):

@@ -288,6 +288,35 @@ def is_overflow(error: BaseException) -> bool:
     return status in (400, 413) and any(word in str(error).lower() for word in OVERFLOW_WORDS)
 
 
+@functools.cache
+def in_runs(kind: type[Any]) -> type[Any]:
+    """A class of clients, of OpenAI or Anthropic, that leave retries to the step around their calls
+    and send its key with each try."""
+
+    def get(self: Any) -> int:
+        return 0 if holdfast.current_run() is not None else self.__dict__["max_retries"]
+
+    def put(self: Any, value: int) -> None:
+        self.__dict__["max_retries"] = value
+
+    def headers(self: Any) -> dict[str, Any]:
+        found: dict[str, Any] = super(made, self).default_headers
+        key = _step_here() if holdfast.current_run() is not None else ""
+        return {**found, "Idempotency-Key": key} if key else found
+
+    own = {"max_retries": property(get, put), "default_headers": property(headers)}
+    made: type[Any] = type(kind.__name__, (kind,), own)
+    return made
+
+
+def leave_retries_to_the_step(client: Any) -> None:
+    """A client that tries again by itself would multiply what the policy says."""
+    if isinstance(getattr(client, "__dict__", {}).get("max_retries"), int):
+        kind: type[Any] = type(client)
+        if not isinstance(getattr(kind, "max_retries", None), property):
+            client.__class__ = in_runs(kind)  # type: ignore[arg-type, unused-ignore]
+
+
 def make_startable(agent: A, workflow: holdfast.Workflow[Any, Any]) -> A:
     """Lets `app.start(agent, ...)` run the agent as a run of its own."""
     put = type.__setattr__ if isinstance(agent, type) else object.__setattr__

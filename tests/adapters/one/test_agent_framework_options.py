@@ -71,6 +71,8 @@ async def test_a_call_of_a_model_is_tried_again_before_the_framework_sees_it(
 
         assert await result_of(asks) == "yes"
         assert len(model.requests) == 3
+        (key,) = {asked.idempotency_key for asked in model.requests}
+        assert key is not None
 
 
 async def test_the_frameworks_own_error_says_that_tries_are_used_up(connect: Connect) -> None:

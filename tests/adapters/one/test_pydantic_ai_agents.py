@@ -164,6 +164,8 @@ async def test_retries_are_the_steps_and_come_before_the_frameworks(connect: Con
         agent = durable(Agent(connect(server), name="asks"), retry=SOON)
         assert await result_of(agent, "go") == "yes"
         assert len(server.requests) == 3  # and not three times as many, by the client's own
+        (key,) = {asked.idempotency_key for asked in server.requests}
+        assert key is not None
 
 
 async def test_an_error_that_stays_is_the_frameworks_own(connect: Connect) -> None:

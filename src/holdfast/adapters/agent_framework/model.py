@@ -22,9 +22,13 @@ from typing import Any
 from agent_framework import BaseChatClient, ChatResponse, ChatResponseUpdate, Message
 
 import holdfast
-from holdfast.adapters._http import without_retries_in_runs
 from holdfast.adapters._relay import Relay
-from holdfast.adapters._shared import as_step, ask_in_order, is_overflow
+from holdfast.adapters._shared import (
+    as_step,
+    ask_in_order,
+    is_overflow,
+    leave_retries_to_the_step,
+)
 from holdfast.adapters.agent_framework import values
 from holdfast.adapters.agent_framework.active import Active, active, place
 
@@ -152,7 +156,7 @@ class Asks:
         self, client: Any, question: Question, ask: Callable[[Any, Question], Awaitable[Any]]
     ) -> Awaitable[Any]:
         async def work() -> Any:
-            _leave_retries_to_the_step(client)
+            leave_retries_to_the_step(getattr(client, "client", None))
             try:
                 return await ask(client, question)
             except holdfast.HoldfastError:
@@ -188,15 +192,6 @@ def _told(error: Exception) -> Exception:
         if value is not None:
             setattr(told, name, dict(value) if name == "headers" else value)
     return told
-
-
-def _leave_retries_to_the_step(client: Any) -> None:
-    """A client that tries again by itself would multiply what the policy says."""
-    inner: Any = getattr(client, "client", None)
-    if isinstance(getattr(inner, "__dict__", {}).get("max_retries"), int):
-        kind: type[Any] = type(inner)
-        if not isinstance(getattr(kind, "max_retries", None), property):
-            inner.__class__ = without_retries_in_runs(kind)  # type: ignore[arg-type]
 
 
 class Live(Relay[ChatResponseUpdate]):
