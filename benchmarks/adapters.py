@@ -55,17 +55,11 @@ async def measure(framework: str, environment: str, case: str) -> list[Figure]:
     with ModelServer(SCRIPT) as model, tempfile.TemporaryDirectory() as folder:
         world = World(model.url, effects.address, folder)
         make: Make = functools.partial(getattr(cases, case), world)
-        agent, arguments = make()
-        async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
-
-            async def durably() -> None:
-                await (await app.start(agent, *arguments)).result()
-
-            for once in (_plainly(make), durably):
-                await once()  # what happens only the first time
-            rounds = [  # turn by turn, as the machine may be slower now than then
-                (await _spent(_plainly(make)), await _spent(durably)) for _ in range(ROUNDS)
-            ]
+        for once in (_plainly, _durably):
+            await once(make)  # what happens only the first time
+        rounds = [  # turn by turn, as the machine may be slower now than then
+            (await _plainly(make), await _durably(make)) for _ in range(ROUNDS)
+        ]
     effects.stop()
     what = "a call of a model and its tool, more than without"
     return [
@@ -74,19 +68,23 @@ async def measure(framework: str, environment: str, case: str) -> list[Figure]:
     ]
 
 
-def _plainly(make: Make) -> Callable[[], Awaitable[None]]:
-    """A new agent, as some remember what they were asked."""
+async def _plainly(make: Make) -> Spent:
+    """A new agent each time, as some remember what they were asked."""
     agent, arguments = make()
     workflow: Any = getattr(agent, AGENT_WORKFLOW, agent)
-    fn = workflow.fn
+    fn = getattr(agent, "kickoff_async", None) or workflow.fn  # CrewAI's own way, if it is a crew
+    in_thread = functools.partial(asyncio.to_thread, fn)
+    return await _spent(fn if inspect.iscoroutinefunction(fn) else in_thread, *arguments)
 
-    async def once() -> None:
-        if inspect.iscoroutinefunction(fn):
-            await fn(*arguments)
-        else:
-            await asyncio.to_thread(fn, *arguments)
 
-    return once
+async def _durably(make: Make) -> Spent:
+    agent, arguments = make()
+    async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
+
+        async def run() -> None:
+            await (await app.start(agent, *arguments)).result()
+
+        return await _spent(run)
 
 
 Spent = tuple[float, float]  # milliseconds, and those of CPU
@@ -97,9 +95,9 @@ def _more(rounds: list[tuple[Spent, Spent]], which: int) -> float:
     return (statistics.median(durable[which] for _, durable in rounds) - plain) / CALLS
 
 
-async def _spent(once: Callable[[], Awaitable[None]]) -> Spent:
+async def _spent(call: Callable[..., Awaitable[object]], *arguments: Any) -> Spent:
     begun, cpu = time.perf_counter(), time.process_time()
-    await once()
+    await call(*arguments)
     return (time.perf_counter() - begun) * 1000, (time.process_time() - cpu) * 1000
 
 
