@@ -74,7 +74,9 @@ async def test_a_rerun_also_reruns_a_child_that_failed_when_the_run_had_failed()
     async with Environment([both, quick, slow]) as env:
         run = await failed_run(env, {"one", "two"})
         assert await env.result(await run.rerun()) == ["one", "two"]
-        assert executed == ["one", "two", "one", "two"]
+        # Which of the two children is claimed first is nobody's promise.
+        assert executed[:2] == ["one", "two"]
+        assert sorted(executed[2:]) == ["one", "two"]
 
 
 async def test_a_rerun_fails_again_if_its_child_does() -> None:
