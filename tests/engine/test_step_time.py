@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 import holdfast
 from holdfast import Retry, Status, WorkerOptions
+from holdfast.store.base import Append, Operation, Outcome
 from holdfast.testing import Environment
+from holdfast.testing.kept_store import KeptStore
 from holdfast.types import RunRow
 
 SOON = timedelta(milliseconds=20)
@@ -78,6 +81,27 @@ async def test_nor_does_it_matter_that_the_process_had_no_turn_until_it_was_over
 
         monkeypatch.setattr(env.app, "row", looks_and_is_held_up)
         assert await env.result(await env.start(asks, "limited")) == "nobody answered"
+
+
+class HeldUp(KeptStore):
+    """Is back from its first look at a promise only when the time-out around it is overdue."""
+
+    async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
+        outcomes = await super().commit(operations, request=request)
+        if any(isinstance(one, Append) and one.promises for one in operations):
+            threading.Event().wait(10 * SOON.total_seconds())  # as if others had the processor
+        return outcomes
+
+
+@pytest.mark.parametrize("how", ["by itself", "limited", "around another", "in a thread"])
+async def test_a_run_does_not_leave_memory_before_an_overdue_time_out_had_its_turn(
+    how: str,
+) -> None:
+    store = HeldUp()
+    async with Environment([asks], worker_options=LEAVES_AT_ONCE, store=store) as env:
+        assert await env.result(await env.start(asks, how)) == "nobody answered"
+        assert env.started.count(env.started[0]) == 1, "it was not begun anew"
+    await store.discard()
 
 
 async def test_a_run_leaves_memory_when_the_timers_of_its_steps_are_over() -> None:

@@ -21,7 +21,7 @@ from holdfast.clock import Micros, to_datetime, to_micros
 from holdfast.engine.body import in_frame
 from holdfast.engine.context import Claim, Scope, current
 from holdfast.engine.execution import Continue, Execution
-from holdfast.engine.frame import Frame, Wait
+from holdfast.engine.frame import Frame, Ring, Wait
 from holdfast.engine.limiter import Turn, standing_place
 from holdfast.engine.thread import InThread, contained
 from holdfast.errors import StepTimedOut, Suspended, Terminal
@@ -202,11 +202,8 @@ class Attempt:
         if self.step.timeout_seconds is None:
             return await work
         future = asyncio.ensure_future(work)
-        timer = self.run.call_later(
-            self.step.timeout_seconds,
-            lambda: future.done() or future.cancel("timed out"),
-        )
-        body.keep(timer)
+        ring = Ring(lambda: future.done() or future.cancel("timed out"))
+        timer = body.keep(self.run.call_later(self.step.timeout_seconds, ring), ring)
         try:
             return await future
         except asyncio.CancelledError as error:

@@ -91,6 +91,20 @@ class Wait:
             self.future.set_result(value)
 
 
+class Ring:
+    """What a timer of a step's body calls: by it is known whether the timer has gone off. The event
+    loop comes to one that is due when it has a turn, which may be late."""
+
+    __slots__ = ("_callback", "rung")
+
+    def __init__(self, callback: Callable[..., object]) -> None:
+        self._callback, self.rung = callback, False
+
+    def __call__(self, *args: Any) -> None:
+        self.rung = True
+        self._callback(*args)
+
+
 class Frame:
     __slots__ = (
         "_lenience",
@@ -127,7 +141,8 @@ class Frame:
         self.blocked = 0  # threads of this body that are in a durable call
         self.ready = 0  # handles of this frame that the loop has scheduled or is running
         self.spun = 0
-        self.timers: weakref.WeakSet[Any] | None = None  # the event loop's own, of a step's body
+        # The event loop's own, of a step's body.
+        self.timers: weakref.WeakKeyDictionary[Any, Ring] | None = None
         self._pumping = False
         self._lenience: asyncio.TimerHandle | None = None
 
@@ -137,16 +152,18 @@ class Frame:
 
     # Real time
 
-    def keep(self, timer: Any) -> Any:
+    def keep(self, timer: Any, ring: Ring) -> Any:
         """The body of the step has set a timer, perhaps a time-out."""
         if self.timers is None:
-            self.timers = weakref.WeakSet()
-        self.timers.add(timer)
+            self.timers = weakref.WeakKeyDictionary()
+        self.timers[timer] = ring
         return timer
 
     def runs_until(self) -> float:
-        """When the last timer that is set in this step's body, or one around it, goes off."""
-        found = [timer.when() for timer in self.timers or () if not timer.cancelled()]
+        """When the last timer that is set in this step's body, or one around it, goes off. It may
+        be overdue; 0: all have gone off, or were called off."""
+        timers = self.timers.items() if self.timers is not None else ()
+        found = [t.when() for t, ring in timers if not ring.rung and not t.cancelled()]
         if self.outer is not None:
             found.append(self.outer.runs_until())
         return max(found, default=0.0)

@@ -21,15 +21,13 @@ import asyncio
 import contextvars
 import functools
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from holdfast.engine.context import Scope, current, scope
 from holdfast.engine.depth import refuse_if_too_deep
+from holdfast.engine.frame import Frame, Ring
 from holdfast.engine.preview import read_in
 from holdfast.errors import Suspended
-
-if TYPE_CHECKING:
-    from holdfast.engine.frame import Frame
 
 _WRAPPED = (
     "call_soon",
@@ -176,8 +174,10 @@ class LoopHooks:
         where = current.get() if context is None else context.get(current)
         if where is None or where.frame.key:
             make = self._call_later if current.get() is None else self.call_later
-            timer = make(delay, callback, *args, context=context)
-            return timer if where is None else where.frame.keep(timer)
+            if where is None:
+                return make(delay, callback, *args, context=context)
+            ring = Ring(callback)
+            return where.frame.keep(make(delay, ring, *args, context=context), ring)
         when = self._hook_time() + delay
         if context is None:
             context = contextvars.copy_context()
@@ -191,9 +191,11 @@ class LoopHooks:
         context: contextvars.Context | None = None,
     ) -> Any:
         where = current.get() if context is None else context.get(current)
-        if where is None or where.frame.key:
-            timer = self._call_at(when, callback, *args, context=context)
-            return timer if where is None else where.frame.keep(timer)
+        if where is None:
+            return self._call_at(when, callback, *args, context=context)
+        if where.frame.key:
+            ring = Ring(callback)
+            return where.frame.keep(self._call_at(when, ring, *args, context=context), ring)
         delay = when - where.frame.run.now / 1e6
         if context is None:
             context = contextvars.copy_context()

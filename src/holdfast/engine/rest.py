@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
 
 LATE_SECONDS = 0.05
-"""A timer that is due may be yet to go off: the loop is busy with something else."""
+"""A timer that is due has yet to go off: the loop is busy with something else. It is looked for
+again after so long."""
 
 
 def consider(run: Execution, *, lingered: bool = False) -> None:
@@ -53,7 +54,7 @@ def real_seconds_left(run: Execution) -> float:
     anew with them: out of memory, a time-out would never come."""
     frames = {wait.claim.scope.frame for wait in run.waits}
     until = max((frame.runs_until() for frame in frames if frame.key), default=0.0)
-    return max(0.0, until + LATE_SECONDS - run.host.hooks.real_time()) if until else 0.0
+    return max(LATE_SECONDS, until - run.host.hooks.real_time()) if until else 0.0
 
 
 def is_quiet(run: Execution) -> bool:
