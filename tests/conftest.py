@@ -8,10 +8,12 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from holdfast.testing import Environment
 from holdfast.testing.postgres import PostgresServer
 
 _numbers = itertools.count()
@@ -21,6 +23,9 @@ settings.register_profile(
     "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("repeatable")
+
+# As long as a test may take at all: a busy machine is no error.
+(Environment.__init__.__kwdefaults__ or {})["patience"] = timedelta(minutes=5)
 
 
 def pytest_collection_finish() -> None:

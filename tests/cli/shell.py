@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 import holdfast
+from holdfast.engine.context import scope
 
 @dataclass
 class Order:
@@ -89,6 +90,8 @@ async def pauses() -> str:
 @holdfast.step
 async def held_step() -> None:
     await held("gate")
+    while os.path.exists("pausing") and not scope().frame.run.pausing:
+        await asyncio.sleep(0.01)
 
 app = holdfast.Holdfast(
     "sqlite:///agent.db",

@@ -204,6 +204,7 @@ def test_a_run_pauses_before_its_next_step_and_resumes(shell):
     shell("start", "agent:app", "pauses", "--id", "p1")
     with spawned("worker", "agent:app", "--until-idle", cwd=shell.folder) as worker:
         shell.observer.await_arrival("gate")
+        (shell.folder / "pausing").touch()  # the step stays until its worker has heard of it
         shell.process("pause", "p1")
         shell.observer.open_gate("gate")
         assert worker.wait() == 0

@@ -94,12 +94,14 @@ class Observer:
             effect.let_go()
 
     async def until(self, seen: Callable[[], Any], what: str) -> Any:
-        """The first true value of `seen`, asked after each effect."""
-        async with asyncio.timeout(SECONDS_MAX), self._changed:
+        """The first true value of `seen`, asked after each effect. It may take any time, as long as
+        there are effects."""
+        async with self._changed:
             try:
                 while not (found := seen()):
-                    await self._changed.wait()
-            except asyncio.CancelledError:
+                    async with asyncio.timeout(SECONDS_MAX):
+                        await self._changed.wait()
+            except (asyncio.CancelledError, TimeoutError):
                 print(f"waited in vain for {what}; seen so far: {self.effects}")
                 raise
         return found

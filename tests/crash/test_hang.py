@@ -11,7 +11,7 @@ async def test_a_blocked_event_loop_is_reported_and_its_runs_go_on_elsewhere(
     app: holdfast.Holdfast, fleet: Fleet, observer: Observer
 ) -> None:
     observer.holds = lambda effect: effect.name in ("block", "two")
-    blocked = await fleet.add(lease=6.0, hang=5.0)
+    blocked = await fleet.add(lease=12.0, hang=10.0)
     run = await app.start(hanging, "block")
     innocent = await app.start(line, ["one", "two", "three"])
     await observer.sees("two", pid=blocked.pid)

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+from functools import partial
 
 import httpx
 import pytest
@@ -13,6 +14,9 @@ import pytest
 from holdfast.testing.model_server import Asked, ModelServer, Reply, load_script
 
 SECONDS_MAX = 120
+
+get = partial(httpx.get, timeout=SECONDS_MAX)
+post = partial(httpx.post, timeout=SECONDS_MAX)
 
 
 def ask(model: ModelServer, *said: str, **options) -> httpx.Response:
@@ -22,7 +26,7 @@ def ask(model: ModelServer, *said: str, **options) -> httpx.Response:
     headers = options.pop("headers", {})
     body = {"model": "tiny", "messages": messages, **options}
     url = f"{model.url}/chat/completions"
-    return httpx.post(url, json=body, headers=headers, timeout=SECONDS_MAX)
+    return post(url, json=body, headers=headers)
 
 
 def text(response: httpx.Response) -> str:
@@ -55,7 +59,7 @@ def test_a_reply_by_turn_is_the_same_when_the_call_is_made_again():
 def test_a_response_may_go_on_from_one_that_the_server_keeps():
     def respond(said: str, before: str | None = None) -> dict:
         body = {"model": "tiny", "input": said, "previous_response_id": before}
-        return httpx.post(f"{model.url}/responses", json=body).raise_for_status().json()
+        return post(f"{model.url}/responses", json=body).raise_for_status().json()
 
     with ModelServer(["hello", "how are you", "goodbye"]) as model:
         answers = [respond("hi")]
@@ -113,7 +117,7 @@ def test_every_request_is_kept_with_its_key_and_what_became_of_it():
         model.fail(500)
         for _ in range(2):
             ask(model, "the sky?", headers={"Idempotency-Key": "k1"})
-        log = httpx.get(f"{model.address}/requests").json()
+        log = get(f"{model.address}/requests").json()
     assert [(r["number"], r["status"], r["idempotency_key"]) for r in log] == [
         (1, 500, "k1"),
         (2, 200, "k1"),
@@ -167,8 +171,8 @@ def test_a_caller_that_hung_up_is_noted():
 
 def test_bad_requests_are_refused():
     with ModelServer(["x"]) as model:
-        assert httpx.post(f"{model.url}/chat/completions", content=b"{").status_code == 400
-        assert httpx.get(f"{model.address}/nowhere").status_code == 404
+        assert post(f"{model.url}/chat/completions", content=b"{").status_code == 400
+        assert get(f"{model.address}/nowhere").status_code == 404
 
 
 def test_a_server_in_a_process_of_its_own_is_driven_over_http(tmp_path):
@@ -179,13 +183,13 @@ def test_a_server_in_a_process_of_its_own_is_driven_over_http(tmp_path):
         try:
             assert process.stdout is not None
             address = process.stdout.readline().strip()
-            httpx.post(f"{address}/fail", json={"status": 503}).raise_for_status()
+            post(f"{address}/fail", json={"status": 503}).raise_for_status()
             body = {"messages": [{"role": "user", "content": [{"type": "text", "text": "sky"}]}]}
             url = f"{address}/v1/chat/completions"
-            answers = [httpx.post(url, json=body) for _ in range(3)]
+            answers = [post(url, json=body) for _ in range(3)]
             assert answers[0].status_code == 503
             assert [text(answer) for answer in answers[1:]] == ["blue", "grey"]
-            assert len(httpx.get(f"{address}/requests").json()) == 3
+            assert len(get(f"{address}/requests").json()) == 3
         finally:
             process.kill()
 

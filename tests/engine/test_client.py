@@ -241,6 +241,9 @@ async def test_a_paused_run_stops_at_the_next_step_and_goes_on_when_resumed() ->
         run = await env.start(steps)
         await begun.wait()
         await run.pause()
+        (execution,) = env.worker.runs.values()
+        while not execution.pausing:  # noqa: ASYNC110  nobody tells that it has come
+            await asyncio.sleep(0)
         go_on.set()
         await env.settle()
         assert await run.status() is Status.PAUSED

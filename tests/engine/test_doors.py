@@ -90,7 +90,7 @@ async def test_a_call_on_another_event_loop_is_refused_by_name_and_changes_nothi
 
         def there() -> int:
             start = asyncio.run_coroutine_threadsafe(env.app.start(works, 9), loop)
-            return asyncio.run_coroutine_threadsafe(start.result(20).result(), loop).result(20)
+            return asyncio.run_coroutine_threadsafe(start.result(120).result(), loop).result(120)
 
         assert await asyncio.to_thread(there) == 9
         assert await run.result() == 8

@@ -131,13 +131,14 @@ async def test_a_run_whose_entries_cannot_be_written_is_cancelled_if_its_end_can
 async def test_a_run_that_the_store_believes_to_be_here_and_is_not_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(returns, "STRAY_SECONDS", 0.0)
     async with Environment([naps]) as env:
         # As if the answer to a claim, or after a failover the end of a run, had been lost.
         stray = new_run("stray", workflow=naps.name, input=b'{"args":[],"kwargs":{}}')
         await env.store.commit([Start(stray, claim_for=env.worker.id)])
         row = await env.app.row("stray")
         assert (row.owner, env.worker.runs) == (env.worker.id, {})
+        # Not before: the worker may look around at any time.
+        monkeypatch.setattr(returns, "STRAY_SECONDS", 0.0)
         env.worker._poll()
         await env.settle()
         assert (await env.app.row("stray")).epoch == row.epoch + 1

@@ -314,7 +314,7 @@ class Freed:
         self._changed.set()
 
     async def all(self) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while self.gone < self.made:
                 self._changed.clear()
                 await self._changed.wait()

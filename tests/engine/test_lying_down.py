@@ -13,6 +13,7 @@ from holdfast.store.base import Append, Operation, Suspend
 from holdfast.testing import Environment
 from holdfast.testing.kept_store import KeptStore
 
+SECONDS_MAX = 120
 AT_ONCE = holdfast.WorkerOptions(memory_wait=timedelta(0), unsure_wait=timedelta(0))
 
 
@@ -34,11 +35,9 @@ class Interrupted(KeptStore):
 
 
 async def until(is_so: Callable[[], bool]) -> None:
-    for _ in range(1_000_000):
-        if is_so():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("that never happened")
+    async with asyncio.timeout(SECONDS_MAX):
+        while not is_so():  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0)
 
 
 @holdfast.workflow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import multiprocessing
 from collections.abc import AsyncIterator
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
@@ -251,7 +252,8 @@ async def test_naming_an_argument_that_was_positional_is_no_divergence() -> None
 @holdfast.workflow
 async def uses_another_process() -> int:
     loop = asyncio.get_running_loop()
-    with ProcessPoolExecutor(1) as pool:
+    # Forked from here, with the threads of other tests, a process might stand still.
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
         return await loop.run_in_executor(pool, pow, 2, 3)
 
 

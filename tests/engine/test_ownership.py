@@ -66,6 +66,8 @@ async def three_steps() -> int:
 
 
 def make_app(folder: Path, **options: object) -> Holdfast:
+    # A lease that outlasts the test, unless it is about leases: no machine that stalls ends it.
+    options = {"lease": timedelta(hours=1), **options}
     return Holdfast(
         f"sqlite:///{folder}/runs.db",
         workflows=[three_steps],

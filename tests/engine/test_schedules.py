@@ -479,6 +479,7 @@ async def test_a_schedule_that_cannot_tick_holds_nobody_up(
 
 async def test_a_worker_without_schedules_asks_no_more_than_before() -> None:
     store = Telling()
+    store._kept.poll_seconds = 3600.0  # it does not happen to look around just then
     looked = asyncio.Event()
     async with Environment([empty], store=store) as env:
         await env.settle()

@@ -13,6 +13,7 @@ import pytest
 pytest.register_assert_rewrite("holdfast.testing")
 
 import holdfast  # noqa: E402
+from holdfast.clock import Micros, SystemClock, to_micros  # noqa: E402
 from holdfast.store import postgres, postgres_link  # noqa: E402
 from holdfast.store.base import Append, Appended, End, Reservation, Start  # noqa: E402
 from holdfast.store.postgres import PostgresStore  # noqa: E402
@@ -20,6 +21,7 @@ from holdfast.store.postgres_open import upgrade  # noqa: E402
 from holdfast.testing.conformance.given import NOW, claim, new_run, start, worker  # noqa: E402
 from holdfast.testing.postgres import PostgresServer  # noqa: E402
 from holdfast.types import Entry, Kind, MailKind, Status  # noqa: E402
+from holdfast.worker.worker import Worker  # noqa: E402
 from tests.store.locks import Locks, locks, until  # noqa: E402
 
 SECONDS_MAX = 60
@@ -162,8 +164,25 @@ async def one() -> int:
     return 1
 
 
-DELAY = timedelta(seconds=5)
-"""Long enough for a slow machine to take the lock before it is over."""
+class JumpingClock(SystemClock):
+    """The clock of a machine on which somebody sets the time."""
+
+    offset = timedelta(0)
+
+    def now(self) -> int:
+        return super().now() + to_micros(self.offset)
+
+
+async def look_in_vain(worker: Worker, times: int = 2) -> None:
+    """It has looked for work so often, and has passed over what is due."""
+    looks: asyncio.Queue[Micros | None] = asyncio.Queue()
+    worker.on_looked = looks.put_nowait
+    worker.wake()
+    async with asyncio.timeout(SECONDS_MAX):
+        while times:
+            due = await looks.get()
+            times -= due is not None and due <= worker.clock.now()
+    worker.on_looked = None
 
 
 @pytest.mark.parametrize("locked", ["session", "run"])
@@ -172,16 +191,20 @@ async def test_a_run_that_was_locked_when_it_fell_due_begins_soon_after(
 ) -> None:
     """Whoever had the lock need not ring: a start that is refused does not."""
     monkeypatch.setattr(PostgresStore, "poll_seconds", 10_000.0)
-    async with holdfast.Holdfast(store.url, workflows=[one]) as app:
+    clock = JumpingClock()
+    async with holdfast.Holdfast(store.url, workflows=[one], clock=clock) as app:
+        assert app.worker is not None
+        app.worker._tenure.timekeeper.close()  # which would put it right again
         async with seen.holder.transaction():
-            delayed = app.with_options(id="r", session="s", delay=DELAY)
+            delayed = app.with_options(id="r", session="s", delay=timedelta(days=1))
             run = await delayed.start(one)
             if locked == "session":
                 key = f"hashtextextended('{seen.schema}/session/s', 0)"
                 await seen.holder.execute(f"SELECT pg_advisory_xact_lock({key})")
             else:
                 await lock_run(seen, "r")
-            await seen.server.execute(f"SELECT pg_sleep({DELAY.total_seconds() + 1})")
+            clock.offset = timedelta(days=2)
+            await look_in_vain(app.worker)
             assert (await run.status()) is Status.PENDING
         async with asyncio.timeout(SECONDS_MAX):
             assert await run.result() == 1

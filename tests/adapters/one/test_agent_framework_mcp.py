@@ -97,8 +97,8 @@ async def test_a_server_for_one_call_of_the_agent_is_reached_too(tmp_path: Path)
 
         streams = streams_of(with_server)
         async with holdfast.Holdfast(":memory:", workflows=[asks, streams]) as app:
-            assert await asyncio.wait_for((await app.start(asks)).result(), 60) == "Added."
-            streamed = await asyncio.wait_for((await app.start(streams, "add")).result(), 60)
+            assert await asyncio.wait_for((await app.start(asks)).result(), 120) == "Added."
+            streamed = await asyncio.wait_for((await app.start(streams, "add")).result(), 120)
         for one in (agent, with_server):
             await one.client.client.close()
     assert streamed[-1] == "Added."
@@ -114,7 +114,7 @@ async def test_a_connection_that_is_not_open_is_an_error_that_names_the_cure(
         agent = adding(model, server)
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
             with pytest.raises(holdfast.RunFailed) as failed:
-                await asyncio.wait_for((await app.start(agent, "add")).result(), 60)
+                await asyncio.wait_for((await app.start(agent, "add")).result(), 120)
     assert "async with agent" in str(failed.value.__cause__)
 
 

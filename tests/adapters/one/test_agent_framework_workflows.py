@@ -69,7 +69,7 @@ async def test_runs_at_once_do_not_know_of_one_another() -> None:
         runs = [await app.with_options(id=f"r{n}").start(flow, n) for n in (1, 2, 3)]
         for n, run in enumerate(runs, 1):
             await run.resolve("counts:1", n, early=True)
-        assert [await asyncio.wait_for(run.result(), 30) for run in runs] == [[1], [2], [3]]
+        assert [await asyncio.wait_for(run.result(), 120) for run in runs] == [[1], [2], [3]]
 
 
 async def test_one_workflow_goes_on_from_call_to_call() -> None:
@@ -141,10 +141,10 @@ async def test_an_executor_with_another_id_when_it_is_built_again_is_named(tmp_p
     before, after = (asking(durable(counting(id), approvals=False)) for id in ("first", "second"))
     async with holdfast.Holdfast(store, workflows=[before]) as app:
         await app.with_options(id="r").start(before)
-        await asyncio.wait_for(reached.wait(), 30)
+        await asyncio.wait_for(reached.wait(), 120)
     async with holdfast.Holdfast(store, workflows=[after]) as app:
         with pytest.raises(holdfast.HoldfastError) as refused:
-            await asyncio.wait_for(app.get("r").result(), 30)
+            await asyncio.wait_for(app.get("r").result(), 120)
     told = str(refused.value.__cause__ or refused.value)
     assert "first" in told and "same ids" in told
 
@@ -171,7 +171,7 @@ async def test_checkpoints_are_left_to_the_journal() -> None:
 
     async with holdfast.Holdfast(":memory:", workflows=[runs]) as app:
         with pytest.raises(holdfast.RunFailed) as failed:
-            await asyncio.wait_for((await app.start(runs)).result(), 30)
+            await asyncio.wait_for((await app.start(runs)).result(), 120)
     assert isinstance(failed.value.__cause__, holdfast.Unsupported)
 
 
@@ -188,7 +188,7 @@ async def test_a_message_that_cannot_be_kept_is_an_error_that_names_the_cure() -
     flow = durable(WorkflowBuilder(name="sending", start_executor=sends).build())
     async with holdfast.Holdfast(":memory:", workflows=[flow]) as app:
         with pytest.raises(holdfast.HoldfastError) as failed:
-            await asyncio.wait_for((await app.start(flow, "x")).result(), 30)
+            await asyncio.wait_for((await app.start(flow, "x")).result(), 120)
     assert "register" in str(failed.value.__cause__ or failed.value)
 
 

@@ -98,7 +98,7 @@ async def test_a_stream_is_read_while_it_comes(connect: Connect) -> None:
 
     def wait(asked: Asked, piece: int) -> None:
         if piece == 2:
-            assert read.wait(30), "the second piece was not handed on before the third came"
+            assert read.wait(120), "the second piece was not handed on before the third came"
 
     with ModelServer({"": Reply(text="one two three four", chunk=4)}, on_piece=wait) as model:
         runner = runner_of(durable(LlmAgent(name="support", model=connect(model))))

@@ -85,7 +85,7 @@ async def test_parallel_tools_really_are(connect: Connect) -> None:
 
     async def search(q: str) -> str:
         """Searches."""
-        await asyncio.wait_for(both.wait(), 30)
+        await asyncio.wait_for(both.wait(), 120)
         return "found"
 
     with ModelServer(calls(("search", {"q": "a"}), ("search", {"q": "b"}))) as model:
@@ -143,7 +143,7 @@ async def test_an_agent_for_a_single_turn_nests_under_its_call(connect: Connect)
         agent = durable(LlmAgent(name="boss", model=connect(model), sub_agents=[helper]))
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
             run = await app.start(agent, "hello")
-            assert await asyncio.wait_for(run.result(), 30) == "Done."
+            assert await asyncio.wait_for(run.result(), 120) == "Done."
             keys = [entry.key for entry in await app.history(run.id)]
         assert "/helper:call_0_0@0/helper.model#0" in keys
 
@@ -193,7 +193,7 @@ async def test_people_answer_one_by_one(connect: Connect) -> None:
             await run.resolve("ticket:call_0_2", {"closed": True}, early=True)
             assert done == []
             await run.resolve("refund:call_0_0", holdfast.Decision(approved=False), early=True)
-            assert await asyncio.wait_for(run.result(), 30) == "Done."
+            assert await asyncio.wait_for(run.result(), 120) == "Done."
         assert done == ["b"]
         told = str(model.requests[-1].body["contents"])
         assert "This tool call is rejected." in told and "'closed': True" in told

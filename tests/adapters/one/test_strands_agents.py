@@ -49,7 +49,7 @@ async def test_runs_do_not_hear_one_another_and_leave_the_agent_as_it_was() -> N
 
         async with holdfast.Holdfast(":memory:", workflows=[asks]) as app:
             runs = [await app.start(asks, *questions) for questions in (("a", "b"), ("b",))]
-            told = [await asyncio.wait_for(run.result(), 60) for run in runs]
+            told = [await asyncio.wait_for(run.result(), 120) for run in runs]
         assert told == [["a", "A", "b", "B"], ["b", "B"]]
         assert agent.messages == []
         await agent.invoke_async("a")  # outside of runs it is the agent that it was
@@ -216,7 +216,7 @@ async def test_interrupts_of_hooks_are_answered_one_by_one() -> None:
             run = await app.start(agent, "hello")
             await run.resolve("sure:call_0_1", None)
             await run.resolve("sure:call_0_0", "yes")
-            assert await asyncio.wait_for(run.result(), 60) == "Done."
+            assert await asyncio.wait_for(run.result(), 120) == "Done."
         assert done == ["a"]
         told = str(server.requests[1].body["messages"][-2:])
         assert "refunded a" in told and "not allowed" in told

@@ -242,7 +242,7 @@ async def test_parallel_tools_run_at_once(connect: Connect) -> None:
     @tool
     async def meet(who: str) -> str:
         """Meets."""
-        await asyncio.wait_for(met.wait(), 30)
+        await asyncio.wait_for(met.wait(), 120)
         return who
 
     with ModelServer(calls(("meet", {"who": "a"}), ("meet", {"who": "b"}))) as server:

@@ -62,10 +62,10 @@ async def test_when_the_third_of_five_nodes_fails_nothing_that_completed_runs_ag
         async with holdfast.Holdfast(":memory:", workflows=[team]) as app:
             run = await app.start(team, "why")
             with pytest.raises(holdfast.RunHalted):
-                await asyncio.wait_for(run.result(), 60)
+                await asyncio.wait_for(run.result(), 120)
             down = False
             await app.resume(run.id)
-            result = await asyncio.wait_for(run.result(), 60)
+            result = await asyncio.wait_for(run.result(), 120)
         assert result == {f"n{n}": f"n{n} says." for n in range(1, 6)}
         assert [who(asked) for asked in server.requests] == ["n1", "n2", "n3", "n3", "n4", "n5"]
 
@@ -95,7 +95,7 @@ async def test_nodes_that_take_their_time_leave_no_timers_in_the_journal() -> No
         team = durable(graph(server, ("a", "b"), b=made(server, "b", tools=[helper])))
         async with holdfast.Holdfast(":memory:", workflows=[team]) as app:
             run = await app.start(team, "why")
-            await asyncio.wait_for(run.result(), 60)
+            await asyncio.wait_for(run.result(), 120)
             keys = [f"{entry.kind} {entry.key}" for entry in await app.history(run.id)]
         assert keys[1:] == ["step /a@0/model#0", "step /b@0/model#0", "end "]
 
@@ -112,7 +112,7 @@ async def test_an_interrupt_before_a_node_waits_for_its_answer() -> None:
         async with holdfast.Holdfast(":memory:", workflows=[team]) as app:
             run = await app.start(team, "why")
             await run.resolve("sure:b", "yes", early=True)
-            assert await asyncio.wait_for(run.result(), 60) == {"a": "a says.", "b": "b says."}
+            assert await asyncio.wait_for(run.result(), 120) == {"a": "a says.", "b": "b says."}
 
 
 async def test_a_graph_inside_a_graph_is_durable_with_it() -> None:
@@ -121,7 +121,7 @@ async def test_a_graph_inside_a_graph_is_durable_with_it() -> None:
         team = durable(graph(server, ("a", "inner"), inner=inner))
         async with holdfast.Holdfast(":memory:", workflows=[team]) as app:
             run = await app.start(team, "why")
-            result = await asyncio.wait_for(run.result(), 60)
+            result = await asyncio.wait_for(run.result(), 120)
             keys = {entry.key for entry in await app.history(run.id)}
         assert result == {"a": "a says.", "inner": {"x": "x says.", "y": "y says."}}
         assert "/inner@0/y@0/model#0" in keys
@@ -175,6 +175,6 @@ async def test_swarms_of_two_runs_do_not_hear_one_another() -> None:
         team = durable(Swarm([made(server, "a"), made(server, "b")], id="desk"))
         async with holdfast.Holdfast(":memory:", workflows=[team]) as app:
             runs = [await app.start(team, task) for task in ("one", "two")]
-            told = [await asyncio.wait_for(run.result(), 60) for run in runs]
+            told = [await asyncio.wait_for(run.result(), 120) for run in runs]
         assert [result["b"] for result in told] == ["told one", "told two"]
         assert team.shared_context.context == {}

@@ -42,7 +42,7 @@ def crew_of(model: ModelServer, *used: Any, agent: Any = None, **options: Any) -
 async def result_of(started: Any, *args: Any) -> Any:
     async with holdfast.Holdfast(":memory:", workflows=[started]) as app:
         run = await app.start(started, *args)
-        return await asyncio.wait_for(run.result(), 60)
+        return await asyncio.wait_for(run.result(), 120)
 
 
 def using(*calls: tuple[str, dict[str, Any]]) -> list[Reply]:
@@ -153,7 +153,7 @@ async def test_a_tool_that_returns_what_cannot_be_kept_is_named_to_the_model() -
 
 
 async def test_tools_that_are_called_at_once_run_at_once() -> None:
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=120)
 
     @tool
     def meet(who: str) -> str:
@@ -243,7 +243,7 @@ async def test_models_without_tool_calls_use_tools_by_words_as_steps() -> None:
 
 
 async def out_of_memory(env: Environment, run: Any) -> None:
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(120):
         while await run.status() is not holdfast.Status.WAITING:
             await env.settle()
 

@@ -20,6 +20,8 @@ from holdfast.types import Status
 from tests.crash.fleet import SECONDS_MAX
 
 done: list[int] = []
+LASTING = holdfast.WorkerOptions(lease=timedelta(minutes=10))
+"""A lease that outlasts the test: no disk that stalls ends it."""
 
 
 @holdfast.step
@@ -69,7 +71,9 @@ def limit_pages(app: holdfast.Holdfast, pages: int) -> None:
 
 async def test_a_run_waits_while_the_disk_is_full_and_then_goes_on(tmp_path: Path) -> None:
     done.clear()
-    app = holdfast.Holdfast(f"sqlite:///{tmp_path}/full.db", workflows=[pile])
+    app = holdfast.Holdfast(
+        f"sqlite:///{tmp_path}/full.db", workflows=[pile], worker_options=LASTING
+    )
     async with app:
         limit_pages(app, 200)
         with listening("does not take entries") as full:
