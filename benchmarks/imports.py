@@ -18,11 +18,10 @@ async def imports(setting: Setting) -> None:
     total: list[float] = []
     for _ in range(3 if setting.quick else 9):
         lines = _report(folder).splitlines()
-        micros = dict(
-            _entry(line) for line in lines if line.startswith("import time:") and "|" in line
-        )
-        own.append(sum(self_ for name, (self_, _) in micros.items() if _is_ours(name)) / 1e3)
-        total.append(micros["holdfast"][1] / 1e3)
+        # A list, as a module that its own package has imported meanwhile is there twice.
+        micros = [_entry(line) for line in lines if line.startswith("import time:")]
+        own.append(sum(self_ for name, self_, _ in micros if _is_ours(name)) / 1e3)
+        total.append(next(all_ for name, _, all_ in micros if name == "holdfast") / 1e3)
     remove(folder)
     setting.add("holdfast's own modules", middle(own), "ms", "under 60")
     setting.add("with what they import", middle(total), "ms")
@@ -37,12 +36,12 @@ def _report(cache: Path) -> str:
     return done.stderr
 
 
-def _entry(line: str) -> tuple[str, tuple[float, float]]:
+def _entry(line: str) -> tuple[str, float, float]:
     """`import time: self | cumulative | name`, in µs; the header gives zeros."""
     own, cumulative, name = line.removeprefix("import time:").split("|")
     if not own.strip().isdigit():
-        return "", (0.0, 0.0)
-    return name.strip(), (float(own), float(cumulative))
+        return "", 0.0, 0.0
+    return name.strip(), float(own), float(cumulative)
 
 
 def _is_ours(name: str) -> bool:

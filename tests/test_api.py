@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
+import pytest
+
 import holdfast
 
 PUBLIC = """
@@ -105,3 +110,35 @@ def test_every_public_name_is_there() -> None:
 
 def test_no_public_name_hides_a_builtin() -> None:
     assert [name for name in PUBLIC if name in dir(__builtins__)] == []
+
+
+RARELY_USED = """
+email.utils
+holdfast.client.explain
+holdfast.client.rerun
+holdfast.client.sync
+holdfast.codec.fit
+holdfast.engine.lint
+holdfast.limits
+holdfast.store.moving
+holdfast.store.sqlite_upkeep
+holdfast.worker.undurable
+tempfile
+""".split()
+
+
+def test_a_recovery_does_not_wait_for_the_import_of_what_it_hardly_ever_needs() -> None:
+    code = "import sys, holdfast; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True
+    ).stdout.split()
+    assert "holdfast.engine.step" in loaded
+    assert [name for name in RARELY_USED if name in loaded] == []
+
+
+def test_what_is_imported_at_its_first_use_is_like_any_other_name() -> None:
+    from holdfast import Limit, Queue, Rate, limits
+
+    assert (Limit, Queue, Rate) == (limits.Limit, limits.Queue, limits.Rate)
+    with pytest.raises(AttributeError, match="has no attribute 'Quue'"):
+        holdfast.Quue  # type: ignore[attr-defined]  # noqa: B018

@@ -1,4 +1,9 @@
-"""Holdfast: AI agents that finish, whatever dies."""
+"""Holdfast: AI agents that finish, whatever dies.
+
+What most programs do not use is imported at its first use: the rest counts in every recovery.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 from holdfast.client import Holdfast, Run
 from holdfast.clock import FakeClock, SystemClock
@@ -64,10 +69,21 @@ from holdfast.errors import (
     Unsupported,
     WrongEventLoop,
 )
-from holdfast.limits import Limit, Queue, Rate
 from holdfast.retry import Retry
 from holdfast.types import RunFilter, Status
 from holdfast.worker.options import Retention, WorkerOptions
+
+if TYPE_CHECKING:
+    from holdfast.limits import Limit, Queue, Rate
+else:
+
+    def __getattr__(name: str) -> Any:
+        if name not in ("Limit", "Queue", "Rate"):
+            raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+        from holdfast import limits
+
+        return getattr(limits, name)
+
 
 __all__ = [
     "AlreadyEnded",

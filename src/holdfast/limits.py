@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.clock import Micros, to_micros
 from holdfast.errors import BadArguments
+from holdfast.records import FrozenRecord
 from holdfast.text import A_NAME, can_be_a_name
 from holdfast.types import QueueRow
 
@@ -28,8 +29,8 @@ def _check_name(what: str, value: object) -> None:
         raise BadArguments(f"{what}: {A_NAME}, not {value!r}")
 
 
-@dataclass(frozen=True)
-class Rate:
+@dataclass(frozen=True, eq=False, repr=False)
+class Rate(FrozenRecord):
     """So many in a period, spread evenly: `Rate(100, per=timedelta(minutes=1))`.
 
     burst: so many may come at once after a quiet time. With 1 no period sees more than the rate
@@ -48,8 +49,8 @@ class Rate:
             raise BadArguments(f"Rate(per=...): a timedelta of up to a year, not {per!r}")
 
 
-@dataclass(frozen=True)
-class Queue:
+@dataclass(frozen=True, eq=False, repr=False)
+class Queue(FrozenRecord):
     """A named line of runs, and what it allows.
 
     concurrency: runs in memory at once, of all workers together; per_worker: of each. A run that
@@ -86,8 +87,8 @@ class Queue:
         )
 
 
-@dataclass(frozen=True)
-class Limit:
+@dataclass(frozen=True, eq=False, repr=False)
+class Limit(FrozenRecord):
     """A limiter that every step with this name shares, in all workers: `Limit("openai",
     per_minute=500)`.
 

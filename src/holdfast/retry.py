@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import CancelledError as FutureCancelled
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
 from typing import Any, Literal
 
 from holdfast.errors import (
@@ -24,6 +23,7 @@ from holdfast.errors import (
     StoreUnavailable,
     Terminal,
 )
+from holdfast.records import FrozenRecord
 
 RETRY_AFTER_MAX = timedelta(hours=1)
 EXHAUSTED_MARK = "__holdfast_exhausted__"
@@ -93,8 +93,8 @@ _ERRNOS_RETRIED = frozenset(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Retry:
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Retry(FrozenRecord):
     """How often, how soon and after which errors a step is tried again.
 
     `attempts` counts the first try; None means without end. `jitter` is the fraction by which a
@@ -332,6 +332,8 @@ def _seconds(value: object) -> float | None:
 
 
 def _seconds_until(date: str, now: datetime) -> float | None:
+    from email.utils import parsedate_to_datetime  # costs milliseconds, and dates are rare
+
     try:
         at = parsedate_to_datetime(date)
     except (ValueError, TypeError, IndexError):

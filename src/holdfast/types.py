@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 from holdfast.clock import Micros
+from holdfast.records import FrozenRecord, Record
 
 RunId = str
 WorkerId = str
@@ -84,8 +85,8 @@ COMPLETIONS = frozenset(
 )
 
 
-@dataclass(slots=True)
-class Entry:
+@dataclass(slots=True, eq=False, repr=False)
+class Entry(Record):
     """One line of a run's journal."""
 
     seq: int
@@ -125,8 +126,8 @@ class NewRun(NamedTuple):
     fairness_key: str = ""  # whose share of its queue it takes
 
 
-@dataclass(slots=True, kw_only=True)
-class RunRow:
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
+class RunRow(Record):
     key: RunKey
     id: RunId
     workflow: str
@@ -233,8 +234,8 @@ class QueueRow(NamedTuple):
     oldest: Micros | None = None  # since when the first of them is
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFilter:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RunFilter(FrozenRecord):
     """Which runs `list` shows; empty fields do not restrict."""
 
     status: frozenset[Status] = field(default_factory=frozenset)

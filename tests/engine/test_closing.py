@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.engine import hosts, loop
+from holdfast.engine import host, loop
 from holdfast.errors import StoreUnavailable
 from holdfast.store.sqlite import SQLiteStore
 
@@ -48,7 +48,7 @@ async def opened(folder: Path) -> holdfast.Holdfast:
 def what_is_there() -> set[Any]:
     """Threads that keep leases, open workers and loops with hooks; of other tests, perhaps."""
     threads = {thread for thread in threading.enumerate() if thread.name == "holdfast-lease"}
-    return threads | hosts._open | set(loop._installed)
+    return threads | host._open | set(loop._installed)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from holdfast import (
     store,
 )
 from holdfast.errors import LeaseLost, Unsupported
-from holdfast.store import copying
+from holdfast.store import copying, moving
 from holdfast.store.base import Start, Store
 from holdfast.store.copying import Progress
 from holdfast.testing.conformance.given import NOW, new_run, start, worker
@@ -268,7 +268,7 @@ async def test_who_fills_the_target_at_the_last_moment_loses_nothing(urls: Urls,
         here.leave = leave.__get__(here)  # type: ignore[method-assign]
         try:
             with pytest.raises(StoreUnavailable, match="holds data"):
-                await store.moving.move(here, there, NOW, lambda _: None)
+                await moving.move(here, there, NOW, lambda _: None)
         finally:
             await here.close()
             await there.close()

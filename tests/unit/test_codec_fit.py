@@ -26,7 +26,8 @@ import pydantic
 import pytest
 from pydantic import BaseModel, ConfigDict, Field, RootModel, field_validator, model_validator
 
-from holdfast.codec import admit, check, classes, decode_fitting, describe, encode, fitted, register
+from holdfast.codec import admit, classes, decode_fitting, describe, encode, fitted, register
+from holdfast.codec.fit import check
 from holdfast.errors import BadValue
 
 WHAT = "the answer"

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal, NewType, NotRequired, Protocol, Type
 
 import pytest
 
-from holdfast.codec import check, classes, decode_fitting, describe, encode, register
+from holdfast.codec import classes, decode_fitting, describe, encode, register
+from holdfast.codec.fit import check
 from holdfast.errors import BadValue
 
 WHAT = "step 'ask' of run 'r1'"

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast import codec
 from holdfast.clock import Micros, to_datetime
+from holdfast.codec.words import awaited
 from holdfast.errors import NotDecodable
 from holdfast.types import Entry, PromiseRow, QueueRow, RunRow, ScheduleRow, Status, WorkerRow
 
@@ -124,9 +125,7 @@ def print_run(
     waiting = [promise for promise in promises if not promise.resolved]
     if waiting and not row.status.ended:
         print("\nopen promises:")
-        lines = [
-            (one.name, one.kind, codec.awaited(one.type), payload(one.prompt)) for one in waiting
-        ]
+        lines = [(one.name, one.kind, awaited(one.type), payload(one.prompt)) for one in waiting]
         _print_table(("name", "kind", "awaits", "prompt"), lines)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from holdfast import codec
+from holdfast.codec.fit import check
 from holdfast.errors import BadValue, NotEncodable, UnknownPromise
 from holdfast.types import HALTED, Mail, MailKind, PromiseRow, RunId, RunRow, Status
 
@@ -24,7 +25,7 @@ def check_answer(
     waits for something else."""
     opened = next((promise for promise in promises if promise.name == name), None)
     if opened is not None:
-        complaint = codec.check(opened.type, payload)
+        complaint = check(opened.type, payload)
         if complaint:
             raise BadValue(f"{answer_to(name, row.id)}: {complaint}")
     elif not early and row.status in HALTED | {Status.WAITING}:

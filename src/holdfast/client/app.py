@@ -2,7 +2,8 @@
 
 An app is a client of its store and, unless told otherwise, a worker too. Nothing is opened before
 `open()`, so that servers which fork after import are safe. It belongs to the event loop that opened
-it: on another one, every call is a WrongEventLoop.
+it: on another one, every call is a WrongEventLoop. What only people ask for, as `why` and `rerun`
+do, is imported when they do: the rest counts in every recovery.
 """
 
 from __future__ import annotations
@@ -14,21 +15,15 @@ import types
 import uuid
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from holdfast.client import explain
-from holdfast.client.agents import Agent
-from holdfast.client.answers import answer_to, check_answer, encode_for_run
-from holdfast.client.circles import circle
 from holdfast.client.ids import check_filter, refuse_if_no_id, refuse_if_no_text
 from holdfast.client.parts import Parts
 from holdfast.client.queues import Queueing, declare_queues, queues_listed
-from holdfast.client.rerun import children_to_rerun, entries_to_drop
 from holdfast.client.results import Results
 from holdfast.client.run import Run
 from holdfast.client.schedules import Scheduling, declare
 from holdfast.client.schedules import listed as schedules_listed
-from holdfast.client.sync import SyncDoor
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.commit import Committer
 from holdfast.engine.context import scope
@@ -49,7 +44,6 @@ from holdfast.errors import (
     UnknownRun,
     UnknownWorkflow,
 )
-from holdfast.limits import Queue
 from holdfast.store import open_store
 from holdfast.store.base import Start, Started, Store
 from holdfast.types import (
@@ -64,6 +58,11 @@ from holdfast.types import (
 from holdfast.worker.options import WorkerOptions
 from holdfast.worker.timekeeper import Timekeeper
 from holdfast.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from holdfast.client.agents import Agent
+    from holdfast.client.sync import SyncDoor
+    from holdfast.limits import Queue
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -183,6 +182,8 @@ class Holdfast(Queueing, Scheduling):
     def sync(self) -> SyncDoor:
         """A door for code without an event loop: `with app.sync() as door:
         door.start(...).result()`."""
+        from holdfast.client.sync import SyncDoor
+
         return SyncDoor(self)
 
     # Start
@@ -266,6 +267,9 @@ class Holdfast(Queueing, Scheduling):
     async def why(self, run_id: str) -> str:
         """One paragraph in plain words: what the run does or waits for, and what would unblock
         it."""
+        from holdfast.client import explain
+        from holdfast.client.circles import circle
+
         row = await self.row(run_id)
         now = self._parts.clock.now()
         ahead = await self.store.ahead(row.key, now) if row.session is not None else None
@@ -290,6 +294,8 @@ class Holdfast(Queueing, Scheduling):
     async def resolve(self, run_id: str, name: str, value: object, *, early: bool = False) -> None:
         """Answers a promise, with a value of its type or with plain data that can become one. The
         first answer stands; `early` answers one that a run which waits has not opened yet."""
+        from holdfast.client.answers import answer_to, check_answer, encode_for_run
+
         row = await self.row(run_id)
         _not_ended(row)
         payload = encode_for_run(value, answer_to(name, run_id))
@@ -298,6 +304,8 @@ class Holdfast(Queueing, Scheduling):
 
     async def send(self, run_id: str, message: object, *, channel: str = "") -> None:
         """Sends a message, which the run gets by `holdfast.receive()`."""
+        from holdfast.client.answers import encode_for_run
+
         payload = encode_for_run(message, f"the message to run {run_id!r}")
         await self._post(run_id, MailKind.MESSAGE, channel, payload)
 
@@ -330,16 +338,9 @@ class Holdfast(Queueing, Scheduling):
 
         What others wrote into its session meanwhile, it sees from its first new step on.
         """
-        row = await self.row(run_id)
-        journal = await self.store.journal(row.key)
-        children = await self.store.children(row.key)
-        awaited = {child.parent_step: child.id for child in children if child.parent_step}
-        drop = entries_to_drop(row, journal, awaited)
-        # The children first: the run would be told of their failures at once, and whoever dies on
-        # the way can do it again, as the run itself has not gone on.
-        for child in children_to_rerun(row, journal, children, drop):
-            await self.rerun(child.id)
-        await self.store.rerun(run_id, row.epoch, self._parts.clock.now(), drop)
+        from holdfast.client.rerun import rerun
+
+        await rerun(self.store, await self.row(run_id), self.clock)
         return self.get(run_id)
 
     async def fork(self, run_id: str, *, before: str, id: str | None = None) -> Run[Any]:

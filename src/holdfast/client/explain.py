@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from holdfast import codec
 from holdfast.client.answers import unasked
 from holdfast.clock import NEVER, Micros, to_datetime
+from holdfast.codec.words import awaited
 from holdfast.types import HALTED, Entry, Kind, Mail, PromiseRow, RunRow, Status, WorkerRow
 
 _STRAY_MAX = 5
@@ -190,7 +191,7 @@ def _cure(
         first = waiting[0]
         answer = "--approve"
         if first.kind != "approval":
-            answer = shlex.quote(f"<{codec.awaited(first.type)} as JSON>")
+            answer = shlex.quote(f"<{awaited(first.type)} as JSON>")
         return f"To answer it: `{_command('resolve', row.id, first.name)} {answer}`."
     return None
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from holdfast.client.ids import refuse_if_no_text
 from holdfast.clock import Clock, Micros, to_datetime
 from holdfast.errors import BadArguments
-from holdfast.limits import Queue
 from holdfast.store import pace
 from holdfast.store.base import Store
 from holdfast.types import QueueRow, RunRow, Status
+
+if TYPE_CHECKING:
+    from holdfast.limits import Queue
 
 A_WORKER = "a worker with room"
 
@@ -50,6 +53,11 @@ class Queueing:
 
 
 def queues_listed(given: Iterable[Queue]) -> list[Queue]:
+    given = list(given)
+    if not given:
+        return []
+    from holdfast.limits import Queue
+
     found: dict[str, Queue] = {}
     for one in given:
         if not isinstance(one, Queue):

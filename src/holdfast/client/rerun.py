@@ -11,11 +11,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast import codec
+from holdfast.clock import Clock
 from holdfast.engine.child import cancelled
+from holdfast.store.base import Store
 from holdfast.types import Entry, Kind, RunId, RunRow, Status
 
 _FAILED = (Status.FAILED, Status.CANCELLED)
 _ENDINGS = (Kind.END, Kind.CANCEL, Kind.DEADLINE)
+
+
+async def rerun(store: Store, row: RunRow, clock: Clock) -> None:
+    """Lets a run go on, and the failed children that it awaits."""
+    journal = await store.journal(row.key)
+    children = await store.children(row.key)
+    awaited = {child.parent_step: child.id for child in children if child.parent_step}
+    drop = entries_to_drop(row, journal, awaited)
+    # The children first: the run would be told of their failures at once, and whoever dies on
+    # the way can do it again, as the run itself has not gone on.
+    for child in children_to_rerun(row, journal, children, drop):
+        await rerun(store, child, clock)
+    await store.rerun(row.id, row.epoch, clock.now(), drop)
 
 
 def entries_to_drop(

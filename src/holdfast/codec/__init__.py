@@ -2,12 +2,12 @@
 
 payload.py is the door; classes.py says which classes may be rebuilt; pack.py and unpack.py walk the
 values; faults.py does exceptions, models.py pydantic. For plain data from outside, shapes.py
-describes annotations, fit.py compares and converts, scalars.py and build.py make the values.
+describes annotations, fit.py compares and converts, scalars.py and build.py make the values, and
+words.py complains: all but shapes.py are imported when such data comes.
 Nothing here promises secrecy: whoever can read the store can read the values.
 """
 
 from holdfast.codec.classes import TypeTable, hints, register, table_for
-from holdfast.codec.fit import check
 from holdfast.codec.pack import LEVELS_MAX
 from holdfast.codec.payload import (
     ERROR_BYTES_MAX,
@@ -23,7 +23,6 @@ from holdfast.codec.payload import (
     fitted,
 )
 from holdfast.codec.shapes import describe, shape_of
-from holdfast.codec.words import awaited
 
 __all__ = [
     "ERROR_BYTES_MAX",
@@ -31,8 +30,6 @@ __all__ = [
     "PAYLOAD_BYTES_MAX",
     "TypeTable",
     "admit",
-    "awaited",
-    "check",
     "decode",
     "decode_error",
     "decode_fitting",

@@ -23,7 +23,6 @@ from holdfast.codec.faults import (
     type_name,
     unpack_error,
 )
-from holdfast.codec.fit import Fitter, complaint
 from holdfast.codec.pack import LEVELS_MAX, TAG, Trouble, pack
 from holdfast.codec.shapes import shape_of
 from holdfast.codec.unpack import unpack
@@ -125,6 +124,8 @@ def decode_fitting(data: bytes, annotation: object, *, what: str) -> tuple[Any, 
     The second is True if plain data was converted: then another form of it is to be recorded, for
     a class may make something else of the same data the next time.
     """
+    from holdfast.codec.fit import Fitter, complaint
+
     shape = shape_of(annotation)
 
     def fit() -> tuple[Any, bool]:

@@ -1,4 +1,4 @@
-"""What a run needs of the worker that executes it."""
+"""What a run needs of the worker that executes it, and whether any is open in this process."""
 
 from __future__ import annotations
 
@@ -73,3 +73,20 @@ class Settings:
         self.unsure_wait = unsure_wait  # the same, while the body may be doing plain I/O
         self.on_step = on_step  # called when a try at a step begins
         self.checks_arguments = False  # look whether a step changed its own, for tests
+
+
+# Which are open in this process: needed to tell a lost context from plain use.
+
+_open: set[int] = set()
+
+
+def opened(host: object) -> None:
+    _open.add(id(host))
+
+
+def closed(host: object) -> None:
+    _open.discard(id(host))
+
+
+def any_open() -> bool:
+    return bool(_open)

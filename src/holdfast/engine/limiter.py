@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from holdfast import retry as retries
 from holdfast.clock import Micros, to_datetime, to_micros
 from holdfast.errors import Suspended
-from holdfast.limits import Limit
 from holdfast.store.base import Reservation
 from holdfast.types import Entry, Kind
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from holdfast.engine.attempt import Attempt
     from holdfast.engine.execution import Execution
+    from holdfast.limits import Limit
 
 
 def standing_place(last: Entry) -> Micros | None:

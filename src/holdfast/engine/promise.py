@@ -14,13 +14,14 @@ from holdfast.engine.execution import Execution
 from holdfast.engine.preview import after, read_in
 from holdfast.engine.wait import FromOutside, on_loop, required_scope
 from holdfast.errors import PromiseReused
+from holdfast.records import FrozenRecord
 from holdfast.types import Kind, PromiseRow
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Decision:
+@dataclass(frozen=True, eq=False, repr=False)
+class Decision(FrozenRecord):
     """The answer to an approval."""
 
     approved: bool

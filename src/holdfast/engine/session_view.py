@@ -12,7 +12,6 @@ Messages are never changed, so of them only their number is noted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from holdfast import codec
@@ -33,14 +32,14 @@ READINGS_MAX = 20
 """How often a session is read again because its own run changed it meanwhile."""
 
 
-@dataclass(slots=True)
 class Seen:
     """A session's state and messages, encoded: whoever asks for a value gets one of its own, so
     that changing it in place changes nothing else."""
 
-    state: dict[str, bytes]
-    stored: list[bytes]  # the messages that were read from the store
-    own: list[bytes]  # and those that the run has added since
+    def __init__(self, state: dict[str, bytes], stored: list[bytes]) -> None:
+        self.state = state
+        self.stored = stored  # the messages that were read from the store
+        self.own: list[bytes] = []  # and those that the run has added since
 
 
 class SessionView:
@@ -90,7 +89,7 @@ class SessionView:
         from the first completion in the step on what was read last."""
         if self.seen is not None and not (self.has_news and self._has_moved(frame)):
             return self.seen
-        return Seen(dict(self._state), [*self._messages, *self._own], [])
+        return Seen(dict(self._state), [*self._messages, *self._own])
 
     def _has_moved(self, frame: Frame) -> bool:
         """Has anything been delivered to the body of this step, or of one around it?"""
@@ -108,7 +107,7 @@ class SessionView:
                 self.has_news = False
                 entry = self._note(OPENED, (self._state, len(self._messages)))
             state, count = codec.decode(entry.output or b"null", what=self._what)
-            self.seen = Seen(dict(state), self._messages[:count], [])
+            self.seen = Seen(dict(state), self._messages[:count])
         return self.seen
 
     def _note(self, key: str, value: object) -> Entry:

@@ -17,20 +17,22 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import codec
-from holdfast.engine import hosts
 from holdfast.engine.arguments import warn_if_changed
 from holdfast.engine.attempt import Attempt, is_async_function, replay
 from holdfast.engine.context import Claim, named, scope
 from holdfast.engine.depth import refuse_if_nested_too_deep, refuse_if_too_deep
+from holdfast.engine.host import any_open
 from holdfast.engine.preview import ended
 from holdfast.engine.thread import InThread, own_thread, portal
 from holdfast.errors import BadArguments, NotInRun, StepOnEventLoop, Suspended
-from holdfast.limits import Limit
 from holdfast.retry import Retry
 from holdfast.types import Entry, Kind
+
+if TYPE_CHECKING:
+    from holdfast.limits import Limit
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -89,8 +91,11 @@ class Step:
             raise TypeError(f"a step returns one value, and {fn.__name__!r} is a generator")
         if timeout is not None and timeout <= timedelta(0):
             raise ValueError(f"a step's timeout must be longer than nothing, not {timeout}")
-        if limit is not None and not isinstance(limit, Limit):
-            raise BadArguments(f"a step's limit is a holdfast.Limit, not {limit!r}")
+        if limit is not None:
+            from holdfast.limits import Limit
+
+            if not isinstance(limit, Limit):
+                raise BadArguments(f"a step's limit is a holdfast.Limit, not {limit!r}")
         self.limit = limit
         self.fn: Callable[..., Any] = fn
         self.name = named("step", name or fn.__name__)
@@ -134,7 +139,7 @@ class Step:
 
     def _refuse_if_lost(self) -> None:
         """In a process that executes runs, a bare thread has most likely lost its run."""
-        if hosts.any_open() and not _on_event_loop():
+        if any_open() and not _on_event_loop():
             thread = threading.current_thread()
             if thread is not threading.main_thread():
                 raise NotInRun(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast import codec
@@ -60,7 +59,8 @@ def leave(run: Execution, halting: Suspend) -> None:
     elif is_overdue(run):
         run.then = too_late(run)
     else:
-        run.then = replace(halting, mail_seen=run.inbox.seen, unwinding=run.cancelled)
+        how = (halting.ready_at, run.inbox.seen, halting.reason, halting.status)
+        run.then = Suspend(*how, unwinding=run.cancelled)
     if isinstance(run.then, End):
         run.journal.append(Entry(0, Kind.END, "", run.tick(), failed=True))
     run.host.mark(run)

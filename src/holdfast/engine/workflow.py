@@ -25,10 +25,10 @@ from holdfast import codec
 from holdfast.clock import Clock, to_micros
 from holdfast.engine.context import named
 from holdfast.engine.journal import ARGUMENTS
-from holdfast.engine.lint import warn_of_undurable_reads
 from holdfast.engine.signature import Signature
 from holdfast.engine.thread import sync_body
 from holdfast.errors import BadArguments, HoldfastError, IdReused, UnknownWorkflow
+from holdfast.records import FrozenRecord
 from holdfast.text import A_NAME, can_be_a_name
 from holdfast.types import Kind, NewRun, OnBusy, RunRow, WhileWaiting
 
@@ -51,8 +51,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RunOptions(FrozenRecord):
     """How a run is started; every field has a default that is right for most."""
 
     id: str | None = None  # start is idempotent by it; None: a fresh one
@@ -134,6 +134,9 @@ class Workflow(Generic[P, R]):
     def check(self) -> None:
         """Says once what in the code will not replay."""
         if not self._shape.checked:
+            # Who recovers runs starts none, and does not need to parse source text.
+            from holdfast.engine.lint import warn_of_undurable_reads
+
             self._shape.checked = True
             warn_of_undurable_reads(self.fn)
 

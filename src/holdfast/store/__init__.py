@@ -1,6 +1,7 @@
 """Where runs are kept. SQL lives below this package and nowhere else.
 
-The functions here are the only place that tells one kind of store from another, by its url.
+The functions here are the only place that tells one kind of store from another, by its url. What
+only commands need is imported when they ask for it: the rest counts in every recovery.
 """
 
 from __future__ import annotations
@@ -8,17 +9,17 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import SystemClock
 from holdfast.errors import StoreError, Unsupported
-from holdfast.store import moving, sqlite_upkeep
 from holdfast.store.base import Store
-from holdfast.store.copying import Report
-from holdfast.store.moving import Movable
 from holdfast.store.sqlite import SQLiteStore
-from holdfast.store.sqlite_copying import SQLiteEnd
 from holdfast.store.sqlite_open import MEMORY, path_of
+
+if TYPE_CHECKING:
+    from holdfast.store.copying import Report
+    from holdfast.store.moving import Movable
 
 
 def open_store(url: str) -> Store:
@@ -44,6 +45,8 @@ async def upgrade_script(url: str) -> str:
     """SQL that brings the store's schema up to date, to be applied by hand; empty: it is."""
     if _is_postgres(url):
         return str(await _postgres_open().upgrade_script(url))
+    from holdfast.store import sqlite_upkeep
+
     return sqlite_upkeep.upgrade_script(path_of(url))
 
 
@@ -64,23 +67,31 @@ async def restore(url: str, source: str, *, force: bool = False) -> None:
 
         await postgres_backup.restore(source, url, force=force)
     else:
+        from holdfast.store import sqlite_upkeep
+
         sqlite_upkeep.restore(source, path_of(url), force=force)
 
 
 async def planned_move(source: str, target: str) -> dict[str, int]:
     """How many rows of each table `move` would move; raises what it would raise."""
+    from holdfast.store import moving
+
     async with _two_ends(source, target) as (here, there):
         return await moving.plan(here, there)
 
 
 async def move(source: str, target: str, report: Report = lambda _: None) -> bool:
     """Moves all that a store holds to another one, or goes on with that; False: it is done."""
+    from holdfast.store import moving
+
     async with _two_ends(source, target) as (here, there):
         return await moving.move(here, there, SystemClock().now(), report)
 
 
 async def undo_move(source: str, target: str, report: Report = lambda _: None) -> None:
     """Takes a move back that is not done."""
+    from holdfast.store import moving
+
     async with _two_ends(source, target) as (here, there):
         await moving.undo(here, there, report)
 
@@ -102,6 +113,8 @@ def _end(url: str) -> Movable:
         return PostgresEnd(url)
     if not is_shared(url):
         raise Unsupported(f"{url} lives inside one process; only a file can be moved.")
+    from holdfast.store.sqlite_copying import SQLiteEnd
+
     return SQLiteEnd(url)
 
 

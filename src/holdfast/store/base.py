@@ -14,7 +14,6 @@ A store does not interpret payloads, does not know workflows, and never runs use
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from holdfast.clock import Micros
@@ -66,19 +65,26 @@ class Started(NamedTuple):
     joined: bool = False  # on_busy="join": `row` is the session's own run, which got the input
 
 
-@dataclass(slots=True)
 class Suspend:
     """Leave memory. Refused (see Appended.suspended) if mail came after `mail_seen`."""
 
-    # The next deadline; None: only mail wakes it, and nothing a parked run. NEVER: mail does.
-    ready_at: Micros | None
-    mail_seen: int
-    reason: str
-    status: Status = Status.WAITING  # or PAUSED, PARKED
-    unwinding: bool = False  # it is on its way out anyway: its deadline counts no more
+    __slots__ = ("mail_seen", "ready_at", "reason", "status", "unwinding")
+    __match_args__ = ("ready_at", "mail_seen", "reason", "status", "unwinding")
 
-    def __post_init__(self) -> None:
-        self.reason = storable(self.reason)  # it may quote an error of the user's
+    def __init__(
+        self,
+        # The next deadline; None: only mail wakes it, and nothing a parked run. NEVER: mail does.
+        ready_at: Micros | None,
+        mail_seen: int,
+        reason: str,
+        status: Status = Status.WAITING,  # or PAUSED, PARKED
+        unwinding: bool = False,  # it is on its way out anyway: its deadline counts no more
+    ) -> None:
+        self.ready_at = ready_at
+        self.mail_seen = mail_seen
+        self.reason = storable(reason)  # it may quote an error of the user's
+        self.status = status
+        self.unwinding = unwinding
 
 
 class End(NamedTuple):

@@ -15,7 +15,6 @@ import os
 import socket
 import stat
 import sys
-import tempfile
 import threading
 import time
 import weakref
@@ -33,6 +32,8 @@ def folder_for_sockets(folder: str) -> str | None:
     name = os.path.join(folder, "12345678.bell")
     if len(os.fsencode(name)) <= _PATH_BYTES_MAX:
         return folder
+    import tempfile  # costs milliseconds, and most paths are short
+
     digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
     short = os.path.join(tempfile.gettempdir(), f"holdfast-{digest}")
     return short if len(os.fsencode(short)) + 14 <= _PATH_BYTES_MAX else None

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import random
 import zlib
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -37,14 +36,14 @@ def random_start() -> str:
     return f"{random.randrange(HASHES):04x}"
 
 
-@dataclass(slots=True)
 class Lane(Generic[T]):
-    workflow: str
-    queue: str
-    key: str = ""  # as it is stored
-    served: int = 0  # where it stands among the keys of its queue
-    place: float = field(default_factory=random.random)  # among those that stand equal
-    due: list[T] = field(default_factory=list)
+    def __init__(self, workflow: str, queue: str, key: str = "", served: int = 0) -> None:
+        self.workflow = workflow
+        self.queue = queue
+        self.key = key  # as it is stored
+        self.served = served  # where it stands among the keys of its queue
+        self.place = random.random()  # among those that stand equal
+        self.due: list[T] = []
 
 
 class Line(Generic[T]):

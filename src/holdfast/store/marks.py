@@ -12,8 +12,6 @@ processes that had the store open before, and other versions of Holdfast, and co
 move is under way.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from holdfast.errors import StoreMoved

@@ -4,8 +4,6 @@ The version of a database is the number of the last file applied to it. What thi
 is decide when to upgrade: SQLite does it on open, under the write lock.
 """
 
-from __future__ import annotations
-
 import os
 from typing import NamedTuple
 

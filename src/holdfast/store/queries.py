@@ -11,7 +11,6 @@ import os
 import re
 
 _HERE = os.path.dirname(__file__)
-_FRAGMENT = re.compile(r"\b[A-Z]+_[A-Z_]+\b")
 
 
 def read(*path: str) -> str:
@@ -38,12 +37,10 @@ def load(dialect: str) -> dict[str, str]:
             assert lines[0].startswith("-- "), f"{name}: {title} has no comment"
             sql = "\n".join(line for line in lines if not line.startswith("--"))
             found[title] = sql.strip().rstrip(";")
-    fragments = {title: sql for title, sql in found.items() if title.isupper()}
-    return {
-        title: _FRAGMENT.sub(lambda word: fragments.get(word[0], word[0]), sql)
-        for title, sql in found.items()
-        if title not in fragments
-    }
+    for fragment in filter(str.isupper, list(found)):
+        text = found.pop(fragment)
+        found = {title: sql.replace(fragment, text) for title, sql in found.items()}
+    return found
 
 
 def statements(script: str) -> list[str]:

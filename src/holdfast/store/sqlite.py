@@ -22,7 +22,6 @@ from holdfast.store import (
     sqlite_runs,
     sqlite_sessions,
     sqlite_stale,
-    sqlite_upkeep,
     sqlite_workers,
 )
 from holdfast.store.base import (
@@ -323,13 +322,17 @@ class SQLiteStore(Schedules):
         self, ended_before: Micros, limit: int, *, now: Micros = 0, keep_ids_until: Micros = 0
     ) -> int:
         return await self._writer.run(
-            lambda db: sqlite_upkeep.prune(db, ended_before, limit, now, keep_ids_until),
+            lambda db: sqlite_runs.prune(db, ended_before, limit, now, keep_ids_until),
             short=False,
         )
 
     async def backup(self, path: str) -> None:
+        from holdfast.store import sqlite_upkeep  # only commands need it
+
         await self._reader.on_thread(sqlite_upkeep.backup, self.path, self._reader, path)
 
     async def check(self) -> list[str]:
         """What SQLite finds wrong with the file; empty if nothing."""
+        from holdfast.store import sqlite_upkeep
+
         return await self._reader.run(sqlite_upkeep.check, short=False)

@@ -1,4 +1,4 @@
-"""Runs as outsiders see and change them."""
+"""Runs as outsiders see, change and delete them."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ from holdfast.types import (
     RunRow,
     Status,
 )
+
+_IDS_PER_RUN = 20
+"""Expired ids go many more at a time than runs: they are small, and all of a busy day expire on
+one."""
+_HOUR = 3_600_000_000  # more than clocks differ by
 
 
 def get(db: Db, id: RunId) -> RunRow | None:
@@ -145,3 +150,17 @@ def fork(db: Db, id: RunId, seq: int, new: NewRun) -> Started:
     db.execute(SQL["copy_promises"], {"target": row.key, "source": source.key})
     db.news = True
     return Started(row, created=True)
+
+
+def prune(db: Db, ended_before: Micros, limit: int, now: Micros, keep_ids_until: Micros) -> int:
+    db.execute(SQL["forget_ids"], (now, _IDS_PER_RUN * limit))
+    keys = [key for (key,) in db.execute(SQL["prunable"], (ended_before, limit))]
+    if keys:
+        which = (json.dumps(keys),)
+        if keep_ids_until > now:
+            db.execute(SQL["retire_ids"], {"keys": which[0], "until": keep_ids_until})
+        for table in ("journal", "inbox", "promises", "joins", "runs"):
+            db.execute(SQL[f"prune_{table}"], which)
+    db.execute(SQL["prune_shares"])
+    db.execute(SQL["prune_limits"], (now - _HOUR, now - _HOUR))
+    return len(keys)

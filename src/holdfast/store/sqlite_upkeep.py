@@ -1,40 +1,19 @@
-"""Looking after a database file: pruning, copies, and checks of its health."""
+"""Looking after a database file: copies, and checks of its health."""
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from holdfast.clock import Micros
 from holdfast.errors import StoreCorrupt, StoreUnavailable
 from holdfast.store import migrate
 from holdfast.store.sqlite_errors import store_error
 from holdfast.store.sqlite_lanes import Db, Reader, connect
 from holdfast.store.sqlite_open import APPLICATION_ID, MEMORY
-from holdfast.store.sqlite_rows import SQL
 
 _PAGES_PER_STEP = 1000
-_IDS_PER_RUN = 20
-"""Expired ids go many more at a time than runs: they are small, and all of a busy day expire on
-one."""
-_HOUR = 3_600_000_000  # more than clocks differ by
-
-
-def prune(db: Db, ended_before: Micros, limit: int, now: Micros, keep_ids_until: Micros) -> int:
-    db.execute(SQL["forget_ids"], (now, _IDS_PER_RUN * limit))
-    keys = [key for (key,) in db.execute(SQL["prunable"], (ended_before, limit))]
-    if keys:
-        which = (json.dumps(keys),)
-        if keep_ids_until > now:
-            db.execute(SQL["retire_ids"], {"keys": which[0], "until": keep_ids_until})
-        for table in ("journal", "inbox", "promises", "joins", "runs"):
-            db.execute(SQL[f"prune_{table}"], which)
-    db.execute(SQL["prune_shares"])
-    db.execute(SQL["prune_limits"], (now - _HOUR, now - _HOUR))
-    return len(keys)
 
 
 def check(db: Db) -> list[str]:

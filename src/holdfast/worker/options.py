@@ -7,10 +7,11 @@ from datetime import timedelta
 
 from holdfast.engine.host import OnStep
 from holdfast.errors import BadArguments
+from holdfast.records import FrozenRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Retention:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class Retention(FrozenRecord):
     """How long ended runs and idle sessions are kept.
 
     runs: after its end; None: for ever.
@@ -31,8 +32,8 @@ class Retention:
                 raise BadArguments(f"Retention({name}={value!r}): it cannot be negative")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerOptions:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class WorkerOptions(FrozenRecord):
     concurrency: int = 1000  # runs in memory at once
     threads: int = 64  # `def` workflows at once
     lease: timedelta = timedelta(seconds=6)

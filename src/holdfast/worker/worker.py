@@ -17,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.clock import Clock, Micros, to_micros
-from holdfast.engine import held, hosts
+from holdfast.engine import held, host
 from holdfast.engine.commit import Committer
 from holdfast.engine.execution import Execution
 from holdfast.engine.host import Settings
@@ -35,7 +35,6 @@ from holdfast.worker.returns import Returns
 from holdfast.worker.settled import has_settled
 from holdfast.worker.tenure import Tenure, new_id
 from holdfast.worker.ticker import Ticker
-from holdfast.worker.undurable import Undurable
 from holdfast.worker.upkeep import Upkeep
 
 log = logging.getLogger("holdfast")
@@ -98,7 +97,7 @@ class Worker:
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
         self.hooks = hook(loop, BodyTimers())
-        hosts.opened(self)
+        host.opened(self)
         self.committer.open()
         try:
             await self._tenure.begin()
@@ -180,7 +179,7 @@ class Worker:
     def _end(self) -> None:
         self._stop()
         self._tenure.end()
-        hosts.closed(self)
+        host.closed(self)
         unhook(self.hooks)
         self.sync_executor.shutdown(wait=False)
 
@@ -216,11 +215,11 @@ class Worker:
         self, workflow: Workflow[Any, Any], payload: bytes
     ) -> asyncio.Future[RunRow]:
         """Executes a run without a journal; gives its row once it has ended."""
-        host = Undurable(
-            self.clock, self.hooks, self.sync_executor, self.lease_holds, self.limiters
-        )
-        host.begin(workflow, payload)
-        return host.ended
+        from holdfast.worker.undurable import Undurable  # hardly anybody wants that
+
+        run = Undurable(self.clock, self.hooks, self.sync_executor, self.lease_holds, self.limiters)
+        run.begin(workflow, payload)
+        return run.ended
 
     async def start(self, new: NewRun) -> Started:
         """Accepts a run, and executes it right here if there is room."""
