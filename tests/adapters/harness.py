@@ -109,8 +109,9 @@ class World:
         self.effects.stop()
         self._folder.cleanup()
 
-    def run(self, *, die_after: int | None = None) -> dict[str, Any] | None:
-        """One process of the agent; None: it was killed."""
+    def run(self, *, die_after: int | None = None, rests: bool = False) -> dict[str, Any] | None:
+        """One process of the agent; None: it was killed. rests: it is looked at before each
+        answer, when it has come to rest."""
         folder = Path(self._folder.name)
         log, out = folder / "log", folder / "out"
         task = {
@@ -121,6 +122,7 @@ class World:
             "run": "agent",
             "answers": self._answers,
             "die_after": die_after,
+            "rests": rests,
             "log": str(log),
             "out": str(out),
         }

@@ -22,7 +22,10 @@ from typing import Any
 import holdfast
 from holdfast.store.base import Append, Operation, Outcome
 from holdfast.store.sqlite import SQLiteStore
+from holdfast.testing import Environment
 from tests.adapters.world import World
+
+PATIENCE_SECONDS = 60
 
 
 def main() -> None:
@@ -44,7 +47,8 @@ def _child(cases: Any, task: dict[str, Any]) -> None:
         with open(task["log"], "a") as log:
             os.dup2(log.fileno(), 1)
             os.dup2(log.fileno(), 2)
-        outcome = asyncio.run(_run(getattr(cases, task["case"]), task))
+        live = _rest if task["rests"] else _run
+        outcome = asyncio.run(live(getattr(cases, task["case"]), task))
         Path(task["out"]).write_text(json.dumps(outcome))
     except BaseException:
         traceback.print_exc()
@@ -54,18 +58,50 @@ def _child(cases: Any, task: dict[str, Any]) -> None:
         os._exit(code)
 
 
+def _built(case: Any, task: dict[str, Any]) -> tuple[Any, list[Any]]:
+    folder = str(Path(task["store"]).parent)
+    found: tuple[Any, list[Any]] = case(World(task["model_url"], task["effects_url"], folder))
+    return found
+
+
+def _answers(task: dict[str, Any]) -> dict[str, Any]:
+    return {
+        promise: holdfast.Decision(**answer)
+        if isinstance(answer, dict) and "approved" in answer
+        else answer
+        for promise, answer in task["answers"].items()
+    }
+
+
+async def _rest(case: Any, task: dict[str, Any]) -> dict[str, Any]:
+    """Answers one question after the other, each when it is asked; looks at the run then."""
+    workflow, args = _built(case, task)
+    rests = []
+    async with Environment([workflow], clock=holdfast.SystemClock()) as env:
+        run = await env.start(workflow, *args)
+        for promise, answer in _answers(task).items():
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await _asked(env, run, promise)
+            rests.append(await run.why())
+            await run.resolve(promise, answer)
+        result = await asyncio.wait_for(run.result(), PATIENCE_SECONDS)
+    return {"rests": rests, "result": result}
+
+
+async def _asked(env: Environment, run: holdfast.Run[Any], promise: str) -> None:
+    names: set[str] = set()
+    while promise not in names:
+        names = {one.name for one in await env.app.promises(run.id)}
+        await asyncio.sleep(0.001)
+
+
 async def _run(case: Any, task: dict[str, Any]) -> dict[str, Any]:
     store = MortalStore(task["store"], task["die_after"])
-    folder = str(Path(task["store"]).parent)
-    workflow, args = case(World(task["model_url"], task["effects_url"], folder))
+    workflow, args = _built(case, task)
     async with holdfast.Holdfast(store, workflows=[workflow]) as app:
         run = await app.with_options(id=task["run"]).start(workflow, *args)
-        for promise, answer in task["answers"].items():
-            if isinstance(answer, dict) and "approved" in answer:
-                answer = holdfast.Decision(**answer)
+        for promise, answer in _answers(task).items():
             try:
-                if isinstance(answer, dict) and "approved" in answer:
-                    answer = holdfast.Decision(**answer)
                 await run.resolve(promise, answer, early=True)
             except (holdfast.AlreadyResolved, holdfast.AlreadyEnded):
                 pass  # by the process that died

@@ -226,7 +226,62 @@ async def test_an_approval_shows_its_prompt_and_how_to_answer_it() -> None:
         assert b"the draft" in (promise.prompt or b"")
         why = await run.why()
     assert "the approval 'release'" in why
+    assert "'release' asks \"the draft\"." in why
     assert f"holdfast resolve {run.id} release --approve" in why
+
+
+async def test_promises_say_what_they_ask_until_they_are_answered() -> None:
+    @holdfast.workflow
+    async def asks_much() -> list[Any]:
+        about: Any = holdfast.promise("about", str, prompt={"title of": ["owls", "bats"]})
+        others = [holdfast.promise(f"n{n}", int, prompt="x" * 10_000) for n in range(5)]
+        return [await one for one in (about, *others)]
+
+    async with Environment([asks_much], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(asks_much)
+        await env.settle()
+        why = await run.why()
+        assert '\'about\' asks {"title of":["owls","bats"]}.' in why
+        assert "'n3' asks \"xxx" in why and "So do 1 more." in why
+        assert len(why) < 5000
+        await run.resolve("about", "Owls")
+        await env.settle()
+        why = await run.why()
+        assert "'about' asks" not in why and "'n4' asks" in why
+
+
+async def test_a_question_may_be_put_in_other_words_while_it_is_open() -> None:
+    prompts: list[Any] = [None]
+
+    @holdfast.workflow
+    async def counts() -> int:
+        number = holdfast.promise("n", int, prompt=prompts[-1])
+        await holdfast.promise("go on")
+        return await number
+
+    async with Environment([counts], worker_options=LEAVES_AT_ONCE) as env:
+        run = await env.start(counts)
+        await env.settle()
+        assert "asks" not in await run.why()
+        prompts.append("How many?")  # by a newer version of the program
+        await run.resolve("go on", None)
+        await env.settle()
+        assert "'n' asks \"How many?\"." in await run.why()
+        prompts.append("How many then?")
+        await run.resolve("n", 3)
+        assert await env.result(run) == 3
+
+
+async def test_a_prompt_that_cannot_be_recorded_is_refused() -> None:
+    @holdfast.workflow
+    async def asks() -> int:
+        return await holdfast.promise("n", int, prompt=object())
+
+    async with Environment([asks]) as env:
+        with pytest.raises(holdfast.RunFailed) as failed:
+            await env.result(await env.start(asks))
+    assert isinstance(failed.value.__cause__, holdfast.NotEncodable)
+    assert "the prompt of promise 'n'" in str(failed.value.__cause__)
 
 
 async def test_a_promise_that_lost_a_race_stays_open_and_can_be_awaited_again() -> None:

@@ -76,6 +76,8 @@ assert_type(holdfast.tick(), datetime | None)
 async def inside() -> None:
     assert_type(await holdfast.child(research, "why?"), list[int])
     assert_type(await holdfast.promise("n", int), int)
+    assert_type(await holdfast.promise("n", int, prompt="How many?"), int)
+    assert_type(await holdfast.promise("n", prompt={"how": "many"}), Any)
     assert_type(await holdfast.approval("release"), holdfast.Decision)
     assert_type(await holdfast.receive(str), str)
     name, _ = await holdfast.race(a=ask("x"), b=holdfast.sleep(1))

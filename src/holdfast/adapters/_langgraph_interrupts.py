@@ -21,6 +21,7 @@ from langgraph.errors import GraphInterrupt
 
 import holdfast
 from holdfast.adapters._langgraph_active import active
+from holdfast.adapters._questions import question
 
 _CONF = "configurable"
 _SCRATCHPAD = "__pregel_scratchpad"
@@ -58,7 +59,7 @@ class Asking:
 
     def question(self, stop: GraphInterrupt) -> Any:
         """The promise for an answer to it."""
-        interrupts = stop.args[0] if stop.args else ()
+        interrupts: Any = stop.args[0] if stop.args else ()
         if len(interrupts) != 1 or len(self._answers) >= _ANSWERS_MAX:
             raise holdfast.Unsupported(
                 f"{self._name!r} stopped at {len(interrupts)} interrupts at once: "
@@ -69,7 +70,7 @@ class Asking:
         name = self._name if not n else f"{self._name}#{n + 1}"
         if not self._is_own_run:
             name = f"{name}:{holdfast.idempotency_key()[:_DIGITS]}"
-        return holdfast.promise(name)
+        return holdfast.promise(name, prompt=question(interrupts[0].value))
 
     def answer(self, value: Any) -> None:
         self._answers.append(value)

@@ -44,6 +44,7 @@ from holdfast.adapters._pydantic_ai_model import (
     relays,
 )
 from holdfast.adapters._pydantic_ai_state import ToolState
+from holdfast.adapters._questions import about_call
 from holdfast.adapters._shared import Policy, as_step, is_overflow
 
 _THREADS_MAX = 64
@@ -169,14 +170,11 @@ class Durability(BaseDurabilityCapability[Any]):
         if not self._options.approvals:
             return None
         approvals = {
-            call.tool_call_id: holdfast.approval(
-                f"{call.tool_name}:{call.tool_call_id}",
-                {"tool": call.tool_name, "args": call.args_as_dict()},
-            )
+            call.tool_call_id: holdfast.approval(_name(call), _question(call))
             for call in requests.approvals
         }
         calls = {
-            call.tool_call_id: holdfast.promise(f"{call.tool_name}:{call.tool_call_id}")
+            call.tool_call_id: holdfast.promise(_name(call), prompt=_question(call))
             for call in requests.calls
         }
         answers = await asyncio.gather(*approvals.values(), *calls.values())
@@ -188,6 +186,14 @@ class Durability(BaseDurabilityCapability[Any]):
             },
             calls=dict(zip(calls, results, strict=True)),
         )
+
+
+def _name(call: Any) -> str:
+    return f"{call.tool_name}:{call.tool_call_id}"
+
+
+def _question(call: Any) -> Any:
+    return about_call(call.tool_name, call.args_as_dict())
 
 
 @functools.cache

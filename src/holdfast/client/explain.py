@@ -12,6 +12,8 @@ from holdfast.codec.words import awaited
 from holdfast.types import HALTED, Entry, Kind, Mail, PromiseRow, RunRow, Status, WorkerRow
 
 _STRAY_MAX = 5
+_QUESTIONS_MAX = 5
+_QUESTION_CHARS_MAX = 500
 
 
 def why(
@@ -48,7 +50,9 @@ def why(
     stray = unasked(promises, mail)
     if stray and not row.status.ended:
         said.append(_stray(stray))
-    cure = _cure(row, promises, journal, served=served, stranded=not workers)
+    waiting = _open(row, promises, journal)
+    said += _questions(waiting)
+    cure = _cure(row, waiting, served=served, stranded=not workers)
     if circle:
         cure = _cure_deadlock(circle)
     elif ahead is not None:
@@ -170,13 +174,29 @@ def _stray(names: Sequence[str]) -> str:
     return f"There is {what} to {listed}{more}, which it has not asked for yet."
 
 
+def _open(
+    row: RunRow, promises: Sequence[PromiseRow], journal: Sequence[Entry]
+) -> list[PromiseRow]:
+    if row.status.ended:
+        return []
+    delivered = {entry.key for entry in journal if entry.kind is Kind.PROMISE}
+    return [p for p in promises if not p.resolved and p.key not in delivered]
+
+
+def _questions(waiting: Sequence[PromiseRow]) -> list[str]:
+    """What is asked, as it was recorded."""
+    asked = [(p.name, p.prompt.decode()) for p in waiting if p.prompt is not None]
+    said = [f"{name!r} asks {_shortened(prompt)}." for name, prompt in asked[:_QUESTIONS_MAX]]
+    more = len(asked) - _QUESTIONS_MAX
+    return [*said, f"So do {more} more."] if more > 0 else said
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _QUESTION_CHARS_MAX else f"{text[:_QUESTION_CHARS_MAX]}…"
+
+
 def _cure(
-    row: RunRow,
-    promises: Sequence[PromiseRow],
-    journal: Sequence[Entry],
-    *,
-    served: bool | None,
-    stranded: bool,
+    row: RunRow, waiting: Sequence[PromiseRow], *, served: bool | None, stranded: bool
 ) -> str | None:
     if row.status in (Status.FAILED, Status.CANCELLED):
         return f"To go on from the step that failed: `{_command('rerun', row.id)}`."
@@ -185,9 +205,7 @@ def _cure(
     wants_worker = stranded or (row.status is Status.PENDING and served is False)
     if row.status in (Status.PENDING, Status.RUNNING) and wants_worker:
         return "Start a worker whose app lists this workflow: `holdfast worker module:app`."
-    delivered = {entry.key for entry in journal if entry.kind is Kind.PROMISE}
-    waiting = [p for p in promises if not p.resolved and p.key not in delivered]
-    if waiting and not row.status.ended:
+    if waiting:
         first = waiting[0]
         answer = "--approve"
         if first.kind != "approval":

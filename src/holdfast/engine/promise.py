@@ -76,15 +76,15 @@ def _make_promise(name: str, annotation: Any, kind: str, prompt: Any) -> Promise
 
 
 @overload
-def promise(name: str, type: type[T], /) -> Promise[T]: ...
+def promise(name: str, type: type[T], /, *, prompt: object = None) -> Promise[T]: ...
 @overload
-def promise(name: str, type: types.UnionType, /) -> Promise[Any]: ...
+def promise(name: str, type: types.UnionType, /, *, prompt: object = None) -> Promise[Any]: ...
 @overload
-def promise(name: str, /) -> Promise[Any]: ...
-def promise(name: str, type: Any = Any, /) -> Promise[Any]:
-    """A value to be given from outside. It can be given before it is awaited; the first answer
-    stands."""
-    return _make_promise(name, type, "promise", None)
+def promise(name: str, /, *, prompt: object = None) -> Promise[Any]: ...
+def promise(name: str, type: Any = Any, /, *, prompt: object = None) -> Promise[Any]:
+    """A value to be given from outside; `prompt` is what those who could give it are shown. It can
+    be given before it is awaited; the first answer stands."""
+    return _make_promise(name, type, "promise", prompt)
 
 
 def approval(name: str, prompt: object = None, /) -> Promise[Decision]:

@@ -86,6 +86,12 @@ def approved(world: World) -> tuple[Any, list[Any]]:
     return careful(world), ["clean up"]
 
 
+def delegated(world: World) -> tuple[Any, list[Any]]:
+    """An agent whose tool is another agent, which has to ask somebody."""
+    helper = careful(world).as_tool(description="Cleans up.")
+    return durable(agent_of(world, "boss", tools=[helper])), ["lead"]
+
+
 def approved_in_session(world: World) -> tuple[Any, list[Any]]:
     agent = careful(world)
 

@@ -169,6 +169,26 @@ def approved(world: World) -> tuple[Any, list[Any]]:
     return told(durable(agent)), ["why"]
 
 
+def helped(world: World) -> tuple[Any, list[Any]]:
+    """An agent whose tool is another agent, whose tool asks somebody."""
+
+    @tool
+    def delete(path: str) -> str:
+        """Deletes."""
+        if interrupt({"delete": path}) == "yes":
+            world.effect(f"delete {path}")
+        return f"deleted {path}"
+
+    inner = create_agent(model_of(world), [delete])
+
+    @tool
+    async def helper(task: str) -> str:
+        """Helps."""
+        return str((await inner.ainvoke(ask(task)))["messages"][-1].text)
+
+    return told(durable(create_agent(model_of(world), [helper], name="boss"))), ["boss"]
+
+
 def told(agent: Any) -> Any:
     """What the agent's own run does, with a result that does not depend on ids."""
     run = vars(agent)["__holdfast_workflow__"]

@@ -45,7 +45,7 @@ def started(world: World) -> tuple[Any, list[Any]]:
     return durable(_agent(world)), ["why"]
 
 
-def approved(world: World) -> tuple[Any, list[Any]]:
+def _careful(world: World) -> Agent[object, str]:
     agent = _agent(world, "careful")
 
     @agent.tool_plain(requires_approval=True)
@@ -57,7 +57,23 @@ def approved(world: World) -> tuple[Any, list[Any]]:
     def ask_elsewhere(q: str) -> str:
         raise CallDeferred
 
-    return durable(agent), ["clean up"]
+    return durable(agent)
+
+
+def approved(world: World) -> tuple[Any, list[Any]]:
+    return _careful(world), ["clean up"]
+
+
+def delegated_to_careful(world: World) -> tuple[Any, list[Any]]:
+    """An agent whose tool is another agent, which has to ask somebody."""
+    helper = _careful(world)
+    agent = Agent(helper.model, name="boss")
+
+    @agent.tool_plain
+    async def delegate(task: str) -> str:
+        return (await helper.run(task)).output
+
+    return durable(agent), ["lead"]
 
 
 def delegated(world: World) -> tuple[Any, list[Any]]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.testing.model_server import Reply
+from tests.adapters import people
 from tests.adapters.harness import Zygote, check_every_kill
 
 CASES = "agent_framework_cases"
@@ -67,3 +70,22 @@ def test_calls_wait_for_their_approval(zygote: Zygote, every: int) -> None:
 def test_approvals_of_a_session_are_remembered_by_it(zygote: Zygote, every: int) -> None:
     outcome = check_every_kill(zygote, "approved_in_session", CAREFUL, every=every, answers=ANSWERS)
     assert outcome["result"] == ["Done.", "Nothing more."]
+
+
+@pytest.mark.parametrize("case", ["approved", "approved_in_session"])
+def test_people_see_what_an_agent_asks(zygote: Zygote, case: str) -> None:
+    asked = {
+        name: (ANSWERS[name], f'{{"tool":"delete","arguments":{{"path":"{path}"}}}}')
+        for name, path in (("delete:call_1_1", "b"), ("delete:call_1_0", "a"))
+    }
+    assert "Done." in people.check(zygote, case, CAREFUL, asked)
+
+
+def test_people_see_what_an_agent_as_a_tool_asks(zygote: Zygote) -> None:
+    script: dict[str, Any] = {
+        "lead": [Reply(tool_calls=[("careful", {"task": "small"})]), "Led."],
+        "small": [Reply(tool_calls=[("delete", {"path": "a"})]), "Helped."],
+    }
+    question = '{"tool":"delete","arguments":{"path":"a"}}'
+    asked: people.Answers = {"delete:call_0_0": ({"approved": True}, question)}
+    assert people.check(zygote, "delegated", script, asked) == "Led."

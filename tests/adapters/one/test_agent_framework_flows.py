@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing.model_server import Reply
+from tests.adapters import people
 from tests.adapters.harness import Zygote, check_every_kill
 
 CASES = "agent_framework_flows"
@@ -35,3 +36,10 @@ def test_a_workflow_inside_a_workflow_waits_and_goes_on(zygote: Zygote, every: i
     outcome = check_every_kill(zygote, "nested", SCRIPT, every=every, answers={"sub:1": "yes"})
     assert outcome["result"] == [[["sub", "owls: yes"]]]
     assert "step /sub@1/says#0" in outcome["keys"]
+
+
+def test_people_see_what_executors_ask(zygote: Zygote) -> None:
+    owls = '{"about":"owls"}'
+    asked: people.Answers = {"right:1": ("no", owls), "left:1": ("yes", owls)}
+    assert people.check(zygote, "superstep", SCRIPT, asked)
+    assert people.check(zygote, "nested", SCRIPT, {"sub:1": ("yes", owls)})

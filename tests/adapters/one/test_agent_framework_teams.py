@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.testing.model_server import Reply
+from tests.adapters import people
 from tests.adapters.harness import World, Zygote, check_every_kill
 from tests.adapters.one.agent_framework_teams import (
     plays_handoff,
@@ -72,3 +73,18 @@ def test_agents_at_once_are_steps_of_their_own(zygote: Zygote) -> None:
         outcome = world.run()
         assert outcome is not None and outcome["result"] == ["Hoo.Hoo."]
         assert {"step /left#0/left.model#0", "step /right#0/right.model#0"} <= {*outcome["keys"]}
+
+
+def test_people_see_what_teams_ask(zygote: Zygote) -> None:
+    plan: people.Answers = {"magentic_orchestrator:1": ({"review": []}, '{"plan":')}
+    assert people.check(zygote, "magentic", plays_magentic, plan)
+    order = {"refunds:1": ("order 7", '{"agent_response":"Which order?"}')}
+    assert people.check(zygote, "handoff", plays_handoff, order)
+    asked = {
+        f"delete:call_0_{n}": (
+            {"approved": True},
+            f'{{"tool":"delete","arguments":{{"path":"{path}"}}}}',
+        )
+        for n, path in enumerate("ab")
+    }
+    assert people.check(zygote, "approves", CAREFUL, asked) == ["Done."]

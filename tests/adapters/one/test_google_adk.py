@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing.model_server import Asked, Reply
+from tests.adapters import people
 from tests.adapters.harness import World, Zygote, check_every_kill
 
 SCRIPT = [
@@ -145,3 +147,33 @@ PUBLISHED = {"adk_request_input:publish": {"result": "yes"}}
 def test_a_workflow_goes_on_at_its_node_and_in_it_at_the_call(zygote: Zygote, every: int) -> None:
     outcome = check_every_kill(zygote, "graph", chores, every=every, answers=PUBLISHED)
     assert outcome["result"] == "published: yes"
+
+
+def question(tool: str, **arguments: str) -> str:
+    return json.dumps({"tool": tool, "arguments": arguments}, separators=(",", ":"))
+
+
+def test_people_see_what_an_agent_asks(zygote: Zygote) -> None:
+    questions = {
+        "refund:call_0_0": question("refund", order="a"),
+        "refund:call_0_1": question("refund", order="b"),
+        "close:call_0_2": '{"tool":"close","arguments":{"order":"c"},"hint":"close c?"}',
+        "open_ticket:call_0_3": question("open_ticket", text="d"),
+    }
+    asked = {name: (ANSWERS[name], questions[name]) for name in reversed(questions)}
+    assert people.check(zygote, "approved", REFUNDS, asked) == "All is well."
+
+
+def test_people_see_what_teams_and_nodes_ask(zygote: Zygote) -> None:
+    asked: people.Answers = {"refund:call_0_0": ({"approved": True}, question("refund", order="a"))}
+    assert people.check(zygote, "team", teamwork, asked) == "All is well."
+    message = question("adk_request_input", interruptId="publish", message="publish?")
+    publish = {"adk_request_input:publish": ({"result": "yes"}, message)}
+    assert people.check(zygote, "graph", chores, publish) == "published: yes"
+
+
+def test_the_model_hears_what_was_said_about_a_refusal(zygote: Zygote) -> None:
+    with World(zygote, "approved", REFUNDS, ANSWERS) as world:
+        assert world.run() is not None
+        told = json.dumps(world.model.requests[-1].body)
+    assert '"response": {"error": "This tool call is rejected.", "comment": "no"}' in told

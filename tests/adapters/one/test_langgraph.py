@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.testing.model_server import Reply
+from tests.adapters import people
 from tests.adapters.harness import Zygote, check_every_kill
 
 SCRIPT = [
@@ -78,6 +81,27 @@ def test_the_approvals_of_langchain_wait(zygote: Zygote, every: int) -> None:
         "found one",
         "found two",
     ]
+
+
+def test_people_see_what_a_graph_asks(zygote: Zygote) -> None:
+    asked: people.Answers = {
+        "publish:1": ("Owls", '{"title of":[]}'),
+        "archive:1": ("attic", '"where"'),
+        "publish:1#2": ("Ada", '"author"'),
+        "inner:2/check:1": ("yes", '"sure"'),
+    }
+    found = people.check(zygote, "interrupted", {"verdict": "fine"}, asked)["found"]
+    assert set(found) == {"Owls by Ada", "attic", "fine", "yes"}
+
+
+def test_people_see_what_an_agent_as_a_tool_asks(zygote: Zygote) -> None:
+    asked: people.Answers = {"call_0_0": ("yes", '{"delete":"a"}')}
+    script: dict[str, Any] = {
+        "boss": [Reply(tool_calls=[("helper", {"task": "small"})]), "Thanks."],
+        "small": [Reply(tool_calls=[("delete", {"path": "a"})]), "Helped."],
+    }
+    said = people.check(zygote, "helped", script, asked)
+    assert said == [["human", "boss"], ["ai", ""], ["tool", "Helped."], ["ai", "Thanks."]]
 
 
 # Threads

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing.model_server import Asked, Reply
+from tests.adapters import people
 from tests.adapters.harness import Zygote, check_every_kill
 
 SCRIPT = [
@@ -76,6 +77,24 @@ def test_a_team_goes_on_where_it_was_killed(zygote: Zygote, every: int) -> None:
     keys = outcome["keys"]
     assert "step /helper:call_1_0@0/call_0_1@0/look#0" in keys
     assert "step /call_2_0@0/search#0/note#0" in keys
+
+
+def question(agent: str, order: str) -> str:
+    return f'{{"tool":"refund","arguments":{{"order":"{order}"}},"agent":"{agent}"}}'
+
+
+@pytest.mark.parametrize("case", ["approved", "approved_stream"])
+def test_people_see_what_an_agent_asks(zygote: Zygote, case: str) -> None:
+    asked: people.Answers = {
+        "refund:call_0_1": (ANSWERS["refund:call_0_1"], question("agent", "b")),
+        "refund:call_0_0": (ANSWERS["refund:call_0_0"], question("agent", "a")),
+    }
+    assert "All is well." in people.check(zygote, case, REFUNDS, asked)
+
+
+def test_people_see_what_an_agent_as_a_tool_asks(zygote: Zygote) -> None:
+    asked: people.Answers = {"refund:call_0_0": ({"approved": True}, question("helper", "a"))}
+    assert people.check(zygote, "team", teamwork, asked) == "All is well."
 
 
 @pytest.mark.parametrize("every", EVERY)

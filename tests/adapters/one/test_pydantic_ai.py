@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.testing.model_server import Asked, Reply
+from tests.adapters import people
 from tests.adapters.harness import Zygote, check_every_kill
 
 SCRIPT = [
@@ -74,6 +77,35 @@ def test_events_are_replayed_as_they_came(zygote: Zygote, every: int) -> None:
 def test_deferred_calls_wait_for_their_answers(zygote: Zygote, every: int) -> None:
     outcome = check_every_kill(zygote, "approved", CAREFUL, every=every, answers=ANSWERS)
     assert outcome["result"] == "Done."
+
+
+def test_people_see_what_an_agent_asks(zygote: Zygote) -> None:
+    asked: people.Answers = {
+        "delete:call_0_0": (
+            ANSWERS["delete:call_0_0"],
+            '{"tool":"delete","arguments":{"path":"a"}}',
+        ),
+        "ask_elsewhere:call_0_2": ("42", '{"tool":"ask_elsewhere","arguments":{"q":"c"}}'),
+        "delete:call_0_1": (
+            ANSWERS["delete:call_0_1"],
+            '{"tool":"delete","arguments":{"path":"b"}}',
+        ),
+    }
+    assert people.check(zygote, "approved", CAREFUL, asked) == "Done."
+
+
+def test_people_see_what_an_agent_as_a_tool_asks(zygote: Zygote) -> None:
+    script: dict[str, Any] = {
+        "lead": [Reply(tool_calls=[("delegate", {"task": "small"})]), "Led."],
+        "small": [Reply(tool_calls=[("delete", {"path": "a"})]), "Helped."],
+    }
+    asked: people.Answers = {
+        "delete:call_0_0": (
+            {"approved": True},
+            '{"tool":"delete","arguments":{"path":"a"}}',
+        )
+    }
+    assert people.check(zygote, "delegated_to_careful", script, asked) == "Led."
 
 
 def test_agents_as_tools_nest_and_their_usage_is_restored(zygote: Zygote, every: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.testing.model_server import Asked, Reply
+from tests.adapters import people
 from tests.adapters.harness import Zygote, check_every_kill
 
 SCRIPT = [
@@ -103,6 +104,32 @@ def test_a_swarm_hands_off_again_after_each_kill(zygote: Zygote, every: int) -> 
     answers = {"sure:call_0_0": "yes"}
     outcome = check_every_kill(zygote, "swarm", desk, answers=answers, every=every)
     assert outcome["result"] == {"triage": "Handed on.", "billing": "All is well."}
+
+
+ORDER_A = '{"order":"a"}'
+
+
+@pytest.mark.parametrize("case", ["approved", "approved_stream"])
+def test_people_see_what_an_agent_asks(zygote: Zygote, case: str) -> None:
+    asked: people.Answers = {
+        "sure:call_0_1": ("no", '{"order":"b"}'),
+        "sure:call_0_0": ("yes", ORDER_A),
+    }
+    assert "All is well." in str(people.check(zygote, case, REFUNDS, asked))
+
+
+@pytest.mark.parametrize(
+    ("case", "script", "name"),
+    [
+        ("team", teamwork, "sure:call_1_0"),
+        ("graph", five, "sure:call_0_0"),
+        ("swarm", desk, "sure:call_0_0"),
+    ],
+)
+def test_people_see_what_agents_of_a_team_ask(
+    zygote: Zygote, case: str, script: Any, name: str
+) -> None:
+    assert people.check(zygote, case, script, {name: ("yes", ORDER_A)})
 
 
 def learning(asked: Asked) -> Any:

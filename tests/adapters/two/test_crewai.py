@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tests.adapters import readers
+from tests.adapters import people, readers
 from tests.adapters.harness import World, Zygote, check_every_kill
 from tests.adapters.two.scripts import ALL, ANSWER
 
@@ -52,3 +52,24 @@ def test_it_goes_on_where_it_was_killed(zygote: Zygote, case: str, every: int) -
 @pytest.mark.parametrize("every", readers.EVERY)
 def test_what_is_called_between_two_pieces_is_called_once(zygote: Zygote, every: int) -> None:
     readers.check(zygote, "heard", every)
+
+
+QUESTIONS = {
+    "reviewed": [
+        '{"task":"draft","answer":"A long text."}',
+        '{"task":"draft","answer":"Short."}',
+    ],
+    "asking": [
+        '"To whom?"',
+        '{"message":"Good?","output":"Dear Bob 1","outcomes":["fine","again"]}',
+        '{"message":"Good?","output":"Dear Bob 2","outcomes":["fine","again"]}',
+    ],
+}
+
+
+@pytest.mark.parametrize("case", QUESTIONS)
+def test_people_see_what_crews_and_flows_ask(zygote: Zygote, case: str) -> None:
+    script, answers = ALL[case]
+    pairs = zip(answers.items(), QUESTIONS[case], strict=True)
+    asked = {name: (answer, question) for (name, answer), question in pairs}
+    assert people.check(zygote, case, script, asked) == RESULTS[case]

@@ -26,6 +26,7 @@ from agent_framework import (
 )
 
 import holdfast
+from holdfast.adapters._questions import about_call
 from holdfast.adapters._shared import under_free_name
 from holdfast.adapters.agent_framework import mcp
 from holdfast.adapters.agent_framework.active import (
@@ -182,7 +183,7 @@ def approved(request: Content) -> Awaitable[Content]:
     """Somebody's decision about a call of a tool."""
     call = request.function_call
     assert call is not None
-    prompt = {"tool": call.name, "args": call.parse_arguments()}
+    prompt = about_call(call.name, call.parse_arguments())
     name = f"{call.name}:{call.call_id}"
     approval = under_free_name(name, lambda name: holdfast.approval(name, prompt))
 
@@ -194,7 +195,9 @@ def approved(request: Content) -> Awaitable[Content]:
 
 
 def executed_elsewhere(call: Content) -> Awaitable[Content]:
-    promise: Any = under_free_name(f"{call.name}:{call.call_id}", holdfast.promise)
+    prompt = about_call(call.name, call.parse_arguments())
+    name = f"{call.name}:{call.call_id}"
+    promise: Any = under_free_name(name, lambda name: holdfast.promise(name, prompt=prompt))
 
     async def done() -> Content:
         return Content.from_function_result(

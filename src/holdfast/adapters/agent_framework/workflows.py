@@ -27,6 +27,7 @@ from agent_framework import (
 )
 
 import holdfast
+from holdfast.adapters._questions import question
 from holdfast.adapters._shared import require_name
 from holdfast.adapters.agent_framework import values
 from holdfast.adapters.agent_framework.active import OPTIONS, Active, Options, entered
@@ -203,7 +204,7 @@ class Turns:
         if self._step is not None:
             name = f"{name}:{self._step[:_DIGITS]}"
         wanted: Any = event.response_type
-        promise: Any = holdfast.promise(name, wanted | Any)
+        promise: Any = holdfast.promise(name, wanted | Any, prompt=question(data))
 
         async def answer() -> Any:
             return _as_messages(await promise, wanted)

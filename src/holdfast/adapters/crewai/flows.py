@@ -26,6 +26,7 @@ from crewai.types.usage_metrics import UsageMetrics
 from pydantic import BaseModel
 
 import holdfast
+from holdfast.adapters._questions import question
 from holdfast.adapters._shared import Place, as_step
 from holdfast.adapters.crewai import values
 from holdfast.adapters.crewai.active import (
@@ -131,11 +132,13 @@ class Reviewer:
         self._found = found
 
     async def request_feedback(self, context: Any, flow: Any) -> str:
-        shown = {
-            "message": context.message,
-            "output": values.plain(context.method_output),
-            "outcomes": context.emit,
-        }
+        shown = question(
+            {
+                "message": context.message,
+                "output": values.plain(context.method_output),
+                "outcomes": context.emit,
+            }
+        )
         name = self._found.questions.name(str(context.method_name))
         decision = await self._found.place.claim(lambda: holdfast.approval(name, shown))
         return decision.comment or ("" if decision.approved else "rejected")
@@ -149,7 +152,8 @@ class Asked:
 
     def request_input(self, message: str, flow: Any, metadata: Any = None) -> str:
         method = current_flow_method_name.get("ask")
-        return holdfast.promise(self._questions.name(method), str).result()
+        name = self._questions.name(method)
+        return holdfast.promise(name, str, prompt=question(message)).result()
 
 
 class Stored:

@@ -14,6 +14,7 @@ from crewai.agents.parser import AgentFinish
 from crewai.core.providers.human_input import SyncHumanInputProvider
 
 import holdfast
+from holdfast.adapters._questions import question
 from holdfast.adapters.crewai.active import Settings, active
 
 _DIGITS = 8
@@ -42,7 +43,7 @@ class Person(SyncHumanInputProvider):
         who = ".".join(found.path) if found is not None and found.path else "crew"
         while context.ask_for_human_input:
             shown = {"task": who, "answer": self._get_output_string(answer)}
-            decision = holdfast.approval(self._questions.name(who), shown).result()
+            decision = holdfast.approval(self._questions.name(who), question(shown)).result()
             feedback = "" if decision.approved else (decision.comment or "")
             if not feedback.strip():
                 context.ask_for_human_input = False

@@ -29,6 +29,7 @@ from holdfast.adapters.google_adk.options import OPTIONS, OnOverflow, Options
 from holdfast.adapters.google_adk.runner import durable_runs, durable_sync_runs, no_live_runs
 from holdfast.adapters.google_adk.start import workflow_of
 from holdfast.adapters.google_adk.tools import durable_tools, no_nodes_in_steps
+from holdfast.adapters.google_adk.waits import telling_why
 
 A = TypeVar("A", bound=BaseNode | Runner)
 
@@ -92,6 +93,7 @@ def _install() -> None:
     hooks.wrap("google.adk.runners:Runner.run_live", no_live_runs)
     hooks.wrap("google.adk.flows.llm_flows.base_llm_flow:BaseLlmFlow._get_llm", durable_models)
     hooks.wrap("google.adk.flows.llm_flows.tools._caller:_call_tool_async", durable_tools)
+    hooks.wrap("google.adk.flows.llm_flows.tools._caller:apply_confirmation_gate", telling_why)
     hooks.wrap("google.adk.agents.context:Context.run_node", no_nodes_in_steps)
     hooks.wrap("google.adk.workflow._function_node:FunctionNode._run_impl", durable_functions)
     hooks.wrap("google.adk.workflow._tool_node:_ToolNode._run_impl", durable_tool_nodes)

@@ -22,6 +22,7 @@ _NAMES = (
     "google.adk.agents.context:Context.run_node",
     "google.adk.flows.llm_flows.base_llm_flow:BaseLlmFlow._get_llm",
     "google.adk.flows.llm_flows.tools._caller:_call_tool_async",
+    "google.adk.flows.llm_flows.tools._caller:apply_confirmation_gate",
     "google.adk.platform.time:set_time_provider",
     "google.adk.platform.uuid:set_id_provider",
     "google.adk.runners:Runner._get_or_create_session",

@@ -16,11 +16,13 @@ from google.adk.events import Event
 from google.genai import types
 
 import holdfast
+from holdfast.adapters._questions import about_call
+from holdfast.adapters._shared import under_free_name
+from holdfast.adapters.google_adk.options import active
 
-NAMES_MAX = 1000
-"""How often one run may ask under the same id of a call."""
-
+COMMENT = "comment"  # of a decision, in the confirmation's payload
 _CONFIRMATION = "adk_request_confirmation"
+_USUAL_HINT = "Please approve or reject the tool call"
 
 
 class Pending:
@@ -69,32 +71,51 @@ class Pending:
 
 
 def _ask(call: types.FunctionCall) -> Any:
-    if call.name != _CONFIRMATION:
-        return _opened(holdfast.promise, f"{call.name}:{call.id}")
     given = call.args or {}
+    if call.name != _CONFIRMATION:
+        prompt = about_call(call.name, _shown(given))
+        return under_free_name(
+            f"{call.name}:{call.id}", lambda name: holdfast.promise(name, prompt=prompt)
+        )
     asked = given.get("originalFunctionCall") or {}
     confirmation = given.get("toolConfirmation") or {}
-    prompt = {
-        "tool": asked.get("name"),
-        "arguments": asked.get("args"),
-        "hint": confirmation.get("hint"),
-        "payload": confirmation.get("payload"),
-    }
+    hint = str(confirmation.get("hint") or "")
+    prompt = about_call(
+        asked.get("name"),
+        asked.get("args"),
+        hint=None if hint.startswith(_USUAL_HINT) else hint or None,
+        payload=confirmation.get("payload"),
+    )
     name = f"{asked.get('name')}:{asked.get('id')}"
-    return _opened(lambda name: holdfast.approval(name, prompt), name)
+    return under_free_name(name, lambda name: holdfast.approval(name, prompt))
 
 
-def _opened(open: Callable[[str], Any], name: str) -> Any:
-    tried = name
-    for n in range(2, NAMES_MAX):
-        try:
-            return open(tried)
-        except holdfast.PromiseReused:  # some models count their calls anew in each conversation
-            tried = f"{name}:{n}"
-    raise holdfast.PromiseReused(f"{NAMES_MAX} calls of one run are called {name!r}")
+def _shown(given: dict[str, Any]) -> dict[str, Any]:
+    """A request for credentials holds those that the program has: people need but the address."""
+    if "authConfig" not in given:
+        return {name: value for name, value in given.items() if value is not None}
+    exchanged = given["authConfig"].get("exchangedAuthCredential") or {}
+    uri = (exchanged.get("oauth2") or {}).get("authUri")
+    shown = {name: value for name, value in given.items() if name != "authConfig"}
+    return {**shown, "authUri": uri} if uri else shown
+
+
+def telling_why(gate: Callable[..., Any]) -> Callable[..., Any]:
+    """Around what tells the model that a call is refused: with what was said about it."""
+
+    async def told(tool: Any, function_args: Any, tool_context: Any) -> Any:
+        result = await gate(tool, function_args, tool_context)
+        confirmation = tool_context.tool_confirmation
+        payload = getattr(confirmation, "payload", None)
+        if result is None or active() is None or not isinstance(payload, dict):
+            return result
+        return result if COMMENT not in payload else {**result, COMMENT: payload[COMMENT]}
+
+    return told
 
 
 def _response(answer: Any) -> dict[str, Any]:
     if isinstance(answer, holdfast.Decision):
-        return {"confirmed": answer.approved}
+        said = {"payload": {COMMENT: answer.comment}} if answer.comment else {}
+        return {"confirmed": answer.approved, **said}
     return answer if isinstance(answer, dict) else {"result": answer}

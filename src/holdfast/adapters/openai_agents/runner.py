@@ -16,6 +16,7 @@ from typing import Any
 from agents import Agent, Model, RunConfig, RunResult, RunResultStreaming, RunState
 
 import holdfast
+from holdfast.adapters._questions import about_call
 from holdfast.adapters._shared import Place, blocking, under_free_name
 from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.copies import durable_copy
@@ -142,11 +143,7 @@ async def _decide(state: RunState[Any], pending: list[Any]) -> None:
 
 def _approval(item: Any) -> Any:
     call_id = item.call_id or "call"
-    prompt = {
-        "agent": item.agent.name,
-        "tool": item.tool_name,
-        "arguments": _arguments(item.arguments),
-    }
+    prompt = about_call(item.tool_name, _arguments(item.arguments), agent=item.agent.name)
     name = f"{item.tool_name}:{call_id}"
     return under_free_name(name, lambda name: holdfast.approval(name, prompt))
 

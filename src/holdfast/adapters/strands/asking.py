@@ -7,21 +7,27 @@ awaited, so that they can be answered in any order.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import holdfast
+from holdfast.adapters._questions import question
 from holdfast.adapters._shared import under_free_name
 
 
 async def answers(interrupts: Iterable[Any], nodes: Iterable[str] = ()) -> list[dict[str, Any]]:
     """What to resume with. nodes: their names, in a graph or swarm."""
     known = {str(uuid.uuid5(uuid.NAMESPACE_OID, name)): name for name in nodes}
-    asked = [(one, under_free_name(_name(one, known), holdfast.promise)) for one in interrupts]
+    asked = [(one, under_free_name(_name(one, known), _ask(one))) for one in interrupts]
     return [
         {"interruptResponse": {"interruptId": one.id, "response": _said(await promise)}}
         for one, promise in asked
     ]
+
+
+def _ask(interrupt: Any) -> Callable[[str], Any]:
+    asked = interrupt.name if interrupt.reason is None else interrupt.reason
+    return lambda name: holdfast.promise(name, prompt=question(asked))
 
 
 def _said(answer: Any) -> Any:
