@@ -20,6 +20,8 @@ from holdfast.testing import Environment, crash_everywhere
 from holdfast.types import Kind
 
 STAYS = WorkerOptions(memory_wait=timedelta(hours=1))
+LATER = timedelta(minutes=1)
+"""A run that begins then has not asked for anything when it is answered."""
 
 
 class Size(Enum):
@@ -235,9 +237,9 @@ async def test_an_early_answer_that_does_not_fit_is_refused_by_the_run_which_wai
         return await asks() if inside else (await holdfast.promise("line", Line)).name
 
     async with Environment([waits], worker_options=STAYS if stays else None) as env:
-        run = await env.start(waits)
+        run = await env.app.with_options(delay=LATER).start(waits)
         await run.resolve("line", {"nome": "a"}, early=True)
-        await env.settle()
+        await env.advance(LATER)
         (promise,) = await env.app.promises(run.id)
         assert not promise.resolved
         why = await run.why()
@@ -259,10 +261,10 @@ async def test_an_answer_is_refused_once_however_often_the_worker_dies_meanwhile
         return (await holdfast.promise("line", Line)).name
 
     async with Environment([waits]) as env:
-        run = await env.start(waits)
+        run = await env.app.with_options(delay=LATER).start(waits)
         await run.resolve("line", [1], early=True)
         await env.crash()
-        await env.settle()
+        await env.advance(LATER)
         for _ in range(3):
             await env.crash()
             await env.settle()
@@ -313,7 +315,7 @@ async def test_a_race_that_the_refused_answer_was_in_goes_on() -> None:
                 return "expired"
 
     async with Environment([races]) as env:
-        run = await env.start(races)
+        run = await env.app.with_options(delay=LATER).start(races)
         await run.resolve("line", 3, early=True)
         assert await env.result(run) == "expired"
 
@@ -361,9 +363,9 @@ async def test_a_message_of_a_class_that_the_receiver_does_not_name_is_an_error_
 
 async def test_why_tells_of_answers_that_nobody_has_asked_for() -> None:
     async with Environment([takes_an_order]) as env:
-        run = await env.start(takes_an_order)
-        await run.resolve("ordre", ORDER)  # it is under way, and may ask for that yet
-        await env.settle()
+        run = await env.app.with_options(delay=LATER).start(takes_an_order)
+        await run.resolve("ordre", ORDER)  # it may ask for that yet
+        await env.advance(LATER)
         with pytest.raises(holdfast.UnknownPromise, match="open are: 'order'"):
             await run.resolve("ordr", ORDER)
         why = await run.why()

@@ -264,8 +264,8 @@ async def test_calls_are_approved_one_by_one(connect: Connect, streamed: bool) -
         async with holdfast.Holdfast(":memory:", workflows=[asks]) as app:
             run = await app.start(asks)
             no = holdfast.Decision(approved=False, comment="not b")
-            await run.resolve("refund:call_0_1", no)
-            await run.resolve("refund:call_0_0", holdfast.Decision(approved=True))
+            await run.resolve("refund:call_0_1", no, early=True)
+            await run.resolve("refund:call_0_0", holdfast.Decision(approved=True), early=True)
             assert await asyncio.wait_for(run.result(), 120) == "Done."
         assert done == ["a"]
         told = [message["content"] for message in model.requests[1].body["messages"][-2:]]

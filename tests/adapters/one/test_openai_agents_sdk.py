@@ -97,12 +97,9 @@ async def test_calls_of_models_and_tools_are_steps(connect: Connect) -> None:
         agent = durable(Agent(name="support", model=connect(model), tools=[search]))
         result, keys = await run_of(agent, "hello")
         assert result == "Done."
-        assert [key for key in keys if "#" in key] == [
-            "/model#0",
-            "/call_0_0@0/search#0",
-            "/call_0_1@0/search#0",
-            "/model#1",
-        ]
+        first, *both, last = [key for key in keys if "#" in key]
+        assert (first, last) == ("/model#0", "/model#1")
+        assert sorted(both) == ["/call_0_0@0/search#0", "/call_0_1@0/search#0"]
 
 
 async def test_parallel_tools_are_parallel(connect: Connect) -> None:

@@ -214,8 +214,8 @@ async def test_interrupts_of_hooks_are_answered_one_by_one() -> None:
         agent = durable(guarded(server, done))
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
             run = await app.start(agent, "hello")
-            await run.resolve("sure:call_0_1", None)
-            await run.resolve("sure:call_0_0", "yes")
+            await run.resolve("sure:call_0_1", None, early=True)
+            await run.resolve("sure:call_0_0", "yes", early=True)
             assert await asyncio.wait_for(run.result(), 120) == "Done."
         assert done == ["a"]
         told = str(server.requests[1].body["messages"][-2:])
