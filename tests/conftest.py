@@ -25,7 +25,7 @@ settings.register_profile(
 settings.load_profile("repeatable")
 
 # As long as a test may take at all: a busy machine is no error.
-(Environment.__init__.__kwdefaults__ or {})["patience"] = timedelta(minutes=5)
+(Environment.__init__.__kwdefaults__ or {})["patience"] = timedelta(minutes=10)
 
 
 def pytest_collection_finish() -> None:

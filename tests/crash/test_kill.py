@@ -121,7 +121,7 @@ async def survive(
         await assert_exact(app, observer, f"job-{n}")
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_kills_at_random_moments_lose_nothing_and_repeat_nothing_committed(
     app: holdfast.Holdfast, fleet: Fleet, observer: Observer
 ) -> None:

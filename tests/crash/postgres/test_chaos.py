@@ -55,7 +55,7 @@ async def survive(observer: Observer, *, seed: int, rounds: int, workers: int) -
         assert not complaints, "\n".join([f"HOLDFAST_CHAOS_SEED={seed}", *complaints])
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 async def test_chaos_loses_nothing_and_repeats_nothing_recorded(observer: Observer) -> None:
     await survive(observer, seed=int(GIVEN or 1), rounds=20, workers=4)
 
