@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,13 +20,17 @@ from tests.helpers.processes import ROOT, environment
 
 COMMITS_MAX = 200
 _ASKED_BY = ("messages", "input", "contents")
+STORAGE = tempfile.mkdtemp(prefix="holdfast-crewai-")
+"""Where CrewAI keeps a database that all its processes write to: these are not to wait for those of
+other tests."""
+atexit.register(shutil.rmtree, STORAGE, ignore_errors=True)
 QUIET = {
     "OTEL_SDK_DISABLED": "true",
     "CREWAI_DISABLE_TELEMETRY": "true",
     "CREWAI_DISABLE_TRACKING": "true",
     "CREWAI_DISABLE_VERSION_CHECK": "true",
     "CREWAI_TRACING_ENABLED": "false",
-    "CREWAI_STORAGE_DIR": str(Path(tempfile.gettempdir()) / "holdfast-crewai"),
+    "CREWAI_STORAGE_DIR": STORAGE,
     "ANONYMIZED_TELEMETRY": "false",
     "LANGSMITH_TRACING": "false",
     "OPENAI_AGENTS_DISABLE_TRACING": "1",

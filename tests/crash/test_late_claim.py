@@ -13,7 +13,7 @@ import holdfast
 from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer
 
-LEASE = 6.0
+LEASE = 10.0
 
 
 @pytest.mark.parametrize("until", ["lost", "registered"])

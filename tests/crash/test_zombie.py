@@ -9,7 +9,7 @@ from holdfast.types import Kind
 from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer
 
-LEASE = 6.0
+LEASE = 10.0
 """Of those who are stopped; whoever takes over keeps its own for longer than any test."""
 
 

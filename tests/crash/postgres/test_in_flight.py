@@ -13,7 +13,7 @@ from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer, Process
 from tests.store.locks import Locks, locks, until
 
-LEASE = 6.0
+LEASE = 10.0
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.crash.agent import client, late, line
 from tests.crash.fleet import Effect, Fleet, Observer, Process
 from tests.crash.postgres.other_host import OtherHost
 
-LEASE = 6.0
+LEASE = 10.0
 LEASE_OF_THE_LIVING = 15.0
 """When the server is back, they have one lease to be heard of, and try it three times in that."""
 STEPS = ["one", "two", "three"]

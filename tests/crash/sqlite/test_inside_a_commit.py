@@ -11,7 +11,7 @@ import holdfast
 from tests.crash.agent import line
 from tests.crash.fleet import Fleet, Observer
 
-LEASE = 6.0
+LEASE = 10.0
 
 
 async def test_a_kill_before_the_commit_is_said_leaves_nothing_of_it(
