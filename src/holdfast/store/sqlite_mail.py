@@ -11,7 +11,7 @@ from holdfast.store import sqlite_sessions
 from holdfast.store.rows import STATUSES
 from holdfast.store.rows import mail as mail_row
 from holdfast.store.sqlite_lanes import Db
-from holdfast.store.sqlite_rows import SQL, Row
+from holdfast.store.sqlite_rows import SQL, Row, blob
 from holdfast.types import HALTED, Mail, MailKind, RunId, RunKey, RunRow, Status
 
 _ONCE = frozenset({MailKind.CANCEL, MailKind.PAUSE})
@@ -72,7 +72,7 @@ def post_child(
 def end(db: Db, run: RunKey, status: Status, output: bytes | None, now: Micros) -> None:
     """The run is over: its session's slot is free, and its parent hears of it."""
     session, parent, parent_step, generation = db.execute(SQL["place_of"], (run,)).fetchone()
-    db.execute(SQL["end"], (status.value, output, now, now, run))
+    db.execute(SQL["end"], (status.value, blob(output), now, now, run))
     if session is not None:
         db.execute(SQL["use_session"], (now, session))
         sqlite_sessions.pass_on(db, session, now)

@@ -11,6 +11,8 @@ SQL = queries.load("sqlite")
 
 Row = tuple[Any, ...]
 
+_COPIED_MAX = 16_384
+
 
 def entry_values(run: int, epoch: int, entry: Entry) -> Row:
     """What `insert_entry` binds. The epoch is the appender's own, whatever the entry says."""
@@ -24,10 +26,16 @@ def entry_values(run: int, epoch: int, entry: Entry) -> Row:
         entry.position,
         entry.attempt,
         1 if entry.failed else 0,
-        entry.digest,
-        entry.input,
-        entry.output,
+        blob(entry.digest),
+        blob(entry.input),
+        blob(entry.output),
         entry.started_at,
-        entry.due_at,
-        entry.mail,
+        -1 if entry.due_at is None else entry.due_at,
+        -1 if entry.mail is None else entry.mail,
     )
+
+
+def blob(data: bytes | None) -> bytes | bytearray | None:
+    """Python's sqlite3 asks around for an adapter of every `bytes` and every None that it binds, of
+    a bytearray it does not. That takes longer than a copy of a few."""
+    return bytearray(data) if data is not None and len(data) <= _COPIED_MAX else data

@@ -10,7 +10,7 @@ from holdfast.store.base import Outcome, Refused, Start, Started
 from holdfast.store.lanes import shown_key, stored_key
 from holdfast.store.rows import retired, row_of, run_row
 from holdfast.store.sqlite_lanes import Db
-from holdfast.store.sqlite_rows import SQL, Row, entry_values
+from holdfast.store.sqlite_rows import SQL, Row, blob, entry_values
 from holdfast.types import Entry, Kind, MailKind, NewRun, RunKey, RunRow, Status
 
 _KEPT = (
@@ -158,8 +158,8 @@ def insert_run(db: Db, new: NewRun, claim_for: str | None, *, blocked: bool) -> 
             epoch,
             claim_for,
             new.incarnation,
-            new.input,
-            new.digest,
+            blob(new.input),
+            blob(new.digest),
             new.created_at,
             new.created_at,
             ready_at,

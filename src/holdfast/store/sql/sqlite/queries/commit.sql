@@ -25,9 +25,9 @@ FROM json_each(?) wanted CROSS JOIN runs r ON r.key = wanted.value
 WHERE r.owner IS NOT NULL;
 
 -- name: insert_entry
--- Appends an entry; the reserved columns keep their defaults.
+-- Appends an entry; the reserved columns keep their defaults. -1 stands for none.
 INSERT INTO journal (run, ENTRY_COLUMNS)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, nullif(?, -1), nullif(?, -1));
 
 -- name: who_owns
 -- Whom to name when an append is refused.
