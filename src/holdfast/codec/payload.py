@@ -65,7 +65,7 @@ def _refuse_constant(name: str) -> NoReturn:
 _loads = json.JSONDecoder(parse_constant=_refuse_constant).decode
 
 
-def encode(value: object, *, annotation: object = Any, what: str, loose: bool = False) -> bytes:
+def encode(value: object, *, annotation: object = Any, what: object, loose: bool = False) -> bytes:
     """The value as bytes; `what` names it in errors. The annotation says which classes may occur.
 
     Does not check the value against the annotation. With `loose` every dataclass, enum, NamedTuple
@@ -95,7 +95,7 @@ def _encode(value: object, annotation: object, loose: bool) -> bytes:
     return _to_bytes(pack(value, LOOSE if loose else table_for(annotation), LEVELS_MAX))
 
 
-def decode(data: bytes, annotation: object = Any, *, what: str) -> Any:
+def decode(data: bytes, annotation: object = Any, *, what: object) -> Any:
     """The value that was encoded."""
     try:
         try:
@@ -122,7 +122,7 @@ def _decode(data: bytes, annotation: object) -> Any:
     return unpack(value, table_for(annotation)) if _TAG_BYTES in data else value
 
 
-def decode_fitting(data: bytes, annotation: object, *, what: str) -> tuple[Any, bool]:
+def decode_fitting(data: bytes, annotation: object, *, what: object) -> tuple[Any, bool]:
     """What came from outside, as a value of the annotated type; BadValue if it does not fit.
 
     The second is True if plain data was converted: then another form of it is to be recorded, for
@@ -159,7 +159,7 @@ def decode_fitting(data: bytes, annotation: object, *, what: str) -> tuple[Any, 
         raise BadValue(f"{what}: the value cannot be read: {text}") from error
 
 
-def admit(data: bytes, annotation: object, *, what: str) -> bytes:
+def admit(data: bytes, annotation: object, *, what: object) -> bytes:
     """What came from outside in the form in which it is recorded; BadValue if it does not fit."""
     value, converted = decode_fitting(data, annotation, what=what)
     if not converted:
@@ -170,7 +170,7 @@ def admit(data: bytes, annotation: object, *, what: str) -> bytes:
         return data
 
 
-def fitted(value: Any, annotation: object, *, what: str) -> Any:
+def fitted(value: Any, annotation: object, *, what: object) -> Any:
     """The value of a call's argument, converted from plain data if need be; BadValue if it does not
     fit."""
     if type(value) is annotation or not shape_of(annotation).tree:
@@ -208,7 +208,7 @@ def digest(data: bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
-def encode_error(exc: BaseException, *, what: str) -> bytes:
+def encode_error(exc: BaseException, *, what: object) -> bytes:
     """The exception as bytes. Never fails: what cannot be recorded is left out."""
     trace = traceback_text(exc)
     try:
@@ -270,6 +270,6 @@ def _to_bytes(node: object) -> bytes:
         return _dumps_ascii(node).encode()
 
 
-def _sentence(what: str, verb: str, trouble: Trouble) -> str:
+def _sentence(what: object, verb: str, trouble: Trouble) -> str:
     text = f"{what}: {verb}: {trouble.where()} {trouble.reason}."
     return f"{text} {trouble.cure}" if trouble.cure else text

@@ -64,10 +64,10 @@ async def replay(
 class Attempt:
     """The tries at one step, from the first to its outcome."""
 
-    __slots__ = ("claim", "digest", "frame", "input", "number", "run", "started_at", "step", "what")
+    __slots__ = ("claim", "digest", "frame", "input", "number", "run", "started_at", "step")
 
-    def __init__(self, run: Execution, frame: Frame, claim: Claim, what: str, step: Step) -> None:
-        self.run, self.frame, self.claim, self.what, self.step = run, frame, claim, what, step
+    def __init__(self, run: Execution, frame: Frame, claim: Claim, step: Step) -> None:
+        self.run, self.frame, self.claim, self.step = run, frame, claim, step
         self.input: bytes | None = None
         self.digest: bytes | None = None
         self.number = 0
@@ -130,12 +130,12 @@ class Attempt:
         fallback: Callable[..., Any] | None = None,
     ) -> tuple[Any, bytes] | BaseException:
         """The body's result with its encoding, or what it raised."""
-        task = asyncio.current_task()
+        task = asyncio.current_task(self.run.loop)
         assert task is not None
         cancelled_before = task.cancelling()
         try:
             value = await self._execute(args, kwargs, in_thread, fallback)
-            return value, codec.encode(value, annotation=self.step.result_type(), what=self.what)
+            return value, codec.encode(value, annotation=self.step.result_type(), what=self.claim)
         except (Suspended, Continue, KeyboardInterrupt, SystemExit, GeneratorExit):
             raise
         except BaseException as error:
@@ -214,7 +214,7 @@ class Attempt:
             timer.cancel()
 
     def _timed_out(self) -> StepTimedOut:
-        return StepTimedOut(f"{self.what} took longer than {self.step.timeout_seconds} s")
+        return StepTimedOut(f"{self.claim} took longer than {self.step.timeout_seconds} s")
 
     # When it failed
 
@@ -242,7 +242,7 @@ class Attempt:
             failed=True,
             digest=self.digest,
             input=self.input,
-            output=codec.encode_error(error, what=self.what),
+            output=codec.encode_error(error, what=self.claim),
             started_at=self.started_at,
             due_at=due_at,
         )
@@ -284,7 +284,7 @@ class Attempt:
 
     def _given_up(self, failed: Entry) -> str:
         error, message, _ = codec.error_summary(failed.output or b"null")
-        return f"{self.what} failed {failed.attempt} times, last with {error}: {message}"
+        return f"{self.claim} failed {failed.attempt} times, last with {error}: {message}"
 
     def _abandon(self) -> None:
         if not self.run.closed:
@@ -308,7 +308,7 @@ class Attempt:
             digest=self.digest,
             input=self.input,
             output=(
-                codec.encode_error(outcome, what=self.what)
+                codec.encode_error(outcome, what=self.claim)
                 if isinstance(outcome, BaseException)
                 else outcome[1]
             ),

@@ -27,7 +27,7 @@ def in_frame(
         awaited = context.run(coro.send, None)
     except StopIteration as stop:
         return stop.value  # it never awaited anything: nobody could have told the difference
-    task = asyncio.current_task()
+    task = asyncio.current_task(hooks.loop)
     assert task is not None
     caller = (
         current.get()

@@ -15,7 +15,6 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from holdfast.engine import trouble
-from holdfast.engine.journal import size_of
 from holdfast.errors import LeaseLost, StoreError, StoreMoved
 from holdfast.store.base import (
     Append,
@@ -152,10 +151,12 @@ class Committer:
         appends: list[Append] = []
         room = BATCH_ENTRIES_MAX
         for run in self._dirty if size < BATCH_BYTES_MAX else ():
-            append = run.operation(room, BATCH_BYTES_MAX - size)
+            append, carries = run.operation(room, BATCH_BYTES_MAX - size)
             appends.append(append)
             room -= len(append.entries)
-            size += _size(append)
+            size += carries
+            if append.then is not None or append.session:
+                size += _size_beside(append)
             if room <= 0 or size >= BATCH_BYTES_MAX:
                 break
         runs, self._dirty = self._dirty[: len(appends)], self._dirty[len(appends) :]
@@ -237,9 +238,9 @@ class Committer:
             future.set_result(outcome)
 
 
-def _size(append: Append) -> int:
-    """How much an append carries, about."""
-    size = sum(map(size_of, append.entries))
+def _size_beside(append: Append) -> int:
+    """How much an append carries beside its entries, about."""
+    size = 0
     if isinstance(append.then, End):
         size += len(append.then.output or b"")
     elif isinstance(append.then, ContinueAs):

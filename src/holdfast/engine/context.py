@@ -73,6 +73,10 @@ class Claim:
     def __init__(self, scope: Scope, key: str, name: str, position: int) -> None:
         self.scope, self.key, self.name, self.position = scope, key, name, position
 
+    def __str__(self) -> str:
+        """As errors name it; most claims are never put into words."""
+        return f"step {self.key!r} of run {self.scope.frame.run.row.id!r}"
+
 
 current: contextvars.ContextVar[Scope | None] = contextvars.ContextVar("holdfast", default=None)
 

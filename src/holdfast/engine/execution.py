@@ -194,8 +194,8 @@ class Execution:
     # The gate before every effect
 
     async def may_start(self, frame: Frame) -> None:
-        """Returns when a new effect may begin: the replay is over, everything before it is
-        durable."""
+        """Returns when a new effect may begin: the replay is over, all before it is durable."""
+        journal = self.journal
         while True:
             if self.closed:
                 raise Suspended
@@ -203,8 +203,8 @@ class Execution:
                 future: asyncio.Future[None] = self.loop.create_future()
                 frame.held.append(future)
                 await future
-            elif not self.journal.durable:
-                await self._durable(self.journal.last_seq)
+            elif journal.durable_seq != journal.last_seq:
+                await self._durable(journal.last_seq)
             elif self.pausing or self.suspending or not self.host.lease_holds():
                 future = self.loop.create_future()
                 self._stopped.append(future)
@@ -258,7 +258,8 @@ class Execution:
 
     def tick(self) -> Micros:
         """The time now, never earlier than what the run has seen already."""
-        return max(self.now, self.host.clock.now())
+        now = self.host.clock.now()
+        return now if now > self.now else self.now
 
     def delivered_again(self, entry: Entry) -> None:
         """The body gets a recorded completion."""
@@ -270,9 +271,9 @@ class Execution:
         if at > self.now:
             self.now = at
 
-    def operation(self, limit: int, bytes_max: int) -> Append:
-        """What is to be committed now."""
-        entries = self.journal.take(limit, bytes_max)
+    def operation(self, limit: int, bytes_max: int) -> tuple[Append, int]:
+        """What is to be committed now, and how much payload its entries carry."""
+        entries, size = self.journal.take(limit, bytes_max)
         complete = len(entries) == self.journal.last_seq - self.journal.durable_seq
         then = self.then if complete else None
         # Only what becomes of the run needs the time; entries have their own.
@@ -281,7 +282,7 @@ class Execution:
         written: list[Change] = []
         if self.session is not None and self.session.unsent:
             written = self.session.take(self.journal.durable_seq + len(entries))
-        return Append(self.row.key, self.row.epoch, entries, at, then, promises, written)
+        return Append(self.row.key, self.row.epoch, entries, at, then, promises, written), size
 
     @property
     def is_suspect(self) -> bool:
@@ -369,8 +370,7 @@ class Execution:
 
     def add_task(self, task: asyncio.Task[Any]) -> None:
         if self.closed:  # made by code that is on its way out
-            rest.unwind([task], self.host.hooks)
-            return
+            return rest.unwind([task], self.host.hooks)
         self.tasks.add(task)
         if len(self.tasks) >= self._tasks_prune_at:
             self.tasks = {task for task in self.tasks if not task.done()}

@@ -200,7 +200,7 @@ class Frame:
             and not self.order
             and not self.run.closed
             and not self.run.suspending
-            and not self._unwinding()
+            and not (self.bodies and self._unwinding())
         )
 
     def arrive(self, entry: Entry, wait: Wait) -> None:
@@ -228,7 +228,9 @@ class Frame:
             self.outer.pump()  # perhaps it was only waiting for this body to take its cancellation
         self._pumping = True
         try:
-            while not self.ready and not self.run.closed and not self._unwinding():
+            while not self.ready and not self.run.closed:
+                if self.bodies and self._unwinding():
+                    return
                 self.spun = 0
                 if self.order:
                     if not self._deliver_recorded(self.order):
@@ -246,8 +248,7 @@ class Frame:
     def _unwinding(self) -> bool:
         """Is a step that this frame cancelled still on its way out? On replay it is out at once, so
         nothing else may be delivered in between."""
-        bodies = self.bodies
-        return bool(bodies) and any(task.cancelling() > n for task, n in bodies.items())
+        return any(task.cancelling() > n for task, n in self.bodies.items())
 
     def _deliver_recorded(self, order: collections.deque[Entry]) -> bool:
         entry = order[0]

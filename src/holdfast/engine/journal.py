@@ -248,16 +248,16 @@ class Journal:
     def has_pending(self) -> bool:
         return bool(self._pending)
 
-    def take(self, limit: int, bytes_max: int) -> list[Entry]:
-        """The next entries to write, up to the one that reaches `bytes_max`. They stay pending
-        until `written`."""
+    def take(self, limit: int, bytes_max: int) -> tuple[list[Entry], int]:
+        """The next entries to write, up to the one that reaches `bytes_max`, and how much payload
+        they carry. They stay pending until `written`."""
         taken = self._pending[:limit]
         size = 0
         for count, entry in enumerate(taken, 1):
-            size += size_of(entry)
+            size += len(entry.input or b"") + len(entry.output or b"")
             if size >= bytes_max:
-                return taken[:count]
-        return taken
+                return taken[:count], size
+        return taken, size
 
     def forget_unwritten(self) -> None:
         """What was to be written cannot be: the journal ends where the store's does."""
@@ -268,8 +268,3 @@ class Journal:
         if count:
             self.durable_seq = self._pending[count - 1].seq
             del self._pending[:count]
-
-
-def size_of(entry: Entry) -> int:
-    """How much payload an entry carries."""
-    return len(entry.input or b"") + len(entry.output or b"")

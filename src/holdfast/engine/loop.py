@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
@@ -119,6 +120,7 @@ class LoopHooks:
         self.timers = timers
         self.active: CountedHandle | None = None
         self.users = 0
+        self.thread = threading.get_ident()
         self._call_soon = loop.call_soon
         self._call_later = loop.call_later
         self._call_at = loop.call_at

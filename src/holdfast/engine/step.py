@@ -17,6 +17,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from holdfast import codec
@@ -164,31 +165,29 @@ class Step:
         refuse_if_too_deep(self.name)
         if frame.key:
             refuse_if_nested_too_deep(frame.key, self.name)
-        if asyncio.get_running_loop() is not run.loop:
+        if get_ident() != run.host.hooks.thread and asyncio.get_running_loop() is not run.loop:
             raise NotInRun(
                 f"step {self.name!r} was awaited on another event loop than its run's: "
                 "await it in the workflow itself"
             )
-        what = f"step {claim.key!r} of run {run.row.id!r}"
-        payload = self._encode(args, kwargs, what)
+        payload = self._encode(args, kwargs, claim)
         digest = codec.digest(payload)
         recorded = run.journal.find(claim, Kind.STEP, digest, payload)
         if recorded is not None:
-            return await replay(run, frame, claim, recorded, self._decode(what))
+            return await replay(run, frame, claim, recorded, self._decode(claim))
         if run.previews:
             await ended(run, scope())
-        attempt = Attempt(run, frame, claim, what, self)
+        attempt = Attempt(run, frame, claim, self)
         attempt.input = payload if self.journal_input else None
         attempt.digest = digest
         result = await attempt.until_done(args, kwargs, in_thread)
         if run.host.settings.checks_arguments:
-            after = functools.partial(self._encode, args, kwargs, what)
+            after = functools.partial(self._encode, args, kwargs, claim)
             warn_if_changed(payload, after, claim.key, self.fn)
         return result
 
-    def _encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], what: str) -> bytes:
-        named = self._identity(args, kwargs)
-        return codec.encode(named, what=f"the arguments of {what}", loose=True)
+    def _encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], claim: Claim) -> bytes:
+        return codec.encode(self._identity(args, kwargs), what=_ArgumentsOf(claim), loose=True)
 
     def _identity(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         # By name, so that a refactoring from f(1) to f(x=1) does not change what was asked for.
@@ -208,13 +207,25 @@ class Step:
             self._result = codec.hints(self.fn)[1]
         return self._result
 
-    def _decode(self, what: str) -> Callable[[Entry], Any]:
+    def _decode(self, what: Claim) -> Callable[[Entry], Any]:
         def decode(entry: Entry) -> Any:
             if entry.failed:
                 raise codec.decode_error(entry.output or b"null")
             return codec.decode(entry.output or b"null", self.result_type(), what=what)
 
         return decode
+
+
+class _ArgumentsOf:
+    """Their name, in case that they cannot be recorded."""
+
+    __slots__ = ("_claim",)
+
+    def __init__(self, claim: Claim) -> None:
+        self._claim = claim
+
+    def __str__(self) -> str:
+        return f"the arguments of {self._claim}"
 
 
 # Names and colours

@@ -90,7 +90,7 @@ class Undurable:
     def _forget(self, run: Execution) -> None:
         """Takes the run's entries as the committer would, and drops them."""
         run.dirty = False
-        append = run.operation(_FOR_EVER, _FOR_EVER)
+        append, _ = run.operation(_FOR_EVER, _FOR_EVER)
         run.committed(len(append.entries))
         if append.then is not None:
             run.settled = append.then
