@@ -12,7 +12,6 @@ import asyncio
 import builtins
 import copy
 import types
-import uuid
 from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -46,6 +45,7 @@ from holdfast.errors import (
 )
 from holdfast.store import open_store
 from holdfast.store.base import Start, Started, Store
+from holdfast.text import fresh_id
 from holdfast.types import (
     Entry,
     MailKind,
@@ -225,7 +225,7 @@ class Holdfast(Queueing, Scheduling):
     def _start_undurable(self, workflow: Workflow[Any, R], payload: bytes) -> Run[R]:
         if self._parts.worker is None:
             raise BadArguments("durability='none' runs in this process, but the app has no worker")
-        workflow = workflow.with_options(id=workflow.options.id or uuid.uuid4().hex)
+        workflow = workflow.with_options(id=workflow.options.id or fresh_id())
         run: Run[R] = Run(self, workflow.options.id or "", workflow)
         run._in_memory = self._parts.worker.start_undurable(workflow, payload)
         return run

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import logging
-import uuid
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +29,7 @@ from holdfast.store.base import (
     Store,
     Suspend,
 )
+from holdfast.text import fresh_id
 
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
@@ -174,7 +174,7 @@ class Committer:
                 run.evict()
 
     async def _through(self, operations: list[Operation]) -> list[Outcome]:
-        request = uuid.uuid4().hex
+        request = fresh_id()
         delay = 0.02
         while True:
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import json
-import uuid
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -29,7 +28,7 @@ from holdfast.engine.signature import Signature
 from holdfast.engine.thread import sync_body
 from holdfast.errors import BadArguments, HoldfastError, IdReused, UnknownWorkflow
 from holdfast.records import FrozenRecord
-from holdfast.text import A_NAME, can_be_a_name
+from holdfast.text import A_NAME, can_be_a_name, fresh_id
 from holdfast.types import Kind, NewRun, OnBusy, RunRow, WhileWaiting
 
 if TYPE_CHECKING:
@@ -294,12 +293,12 @@ def new_run(
     """The row of a run that is to be started."""
     now = clock.now()
     return NewRun(
-        id=options.id or uuid.uuid4().hex,
+        id=options.id or fresh_id(),
         workflow=workflow,
         input=payload,
         digest=digest or codec.digest(payload),
         created_at=now,
-        incarnation=uuid.uuid4().hex,
+        incarnation=fresh_id(),
         queue=options.queue,
         priority=options.priority,
         fairness_key=options.fairness_key or "",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import uuid
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Any
@@ -21,6 +20,7 @@ from holdfast.engine.loop import LoopHooks
 from holdfast.engine.workflow import Workflow
 from holdfast.errors import BadArguments
 from holdfast.store.base import ContinueAs, End, Started
+from holdfast.text import fresh_id
 from holdfast.types import Entry, Kind, NewRun, RunRow, Status
 
 _FOR_EVER = 2**62
@@ -53,7 +53,7 @@ class Undurable:
         now = self.clock.now()
         return RunRow(
             key=-next(_keys),
-            id=workflow.options.id or uuid.uuid4().hex,
+            id=workflow.options.id or fresh_id(),
             workflow=workflow.name,
             version="",
             queue=workflow.options.queue,
@@ -61,7 +61,7 @@ class Undurable:
             status=Status.RUNNING,
             epoch=1,
             owner=None,
-            incarnation=uuid.uuid4().hex,
+            incarnation=fresh_id(),
             generation=generation,
             input=payload,
             digest=codec.digest(payload),
