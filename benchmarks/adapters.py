@@ -1,112 +1,160 @@
 """What an adapter costs for each call of a model: `make bench-frameworks`.
 
-The same agent answers the same questions plainly, as a framework does by itself, and in runs. The
-difference is shared out over the calls of models; with each comes a call of a tool, which has a
-step inside. The store is in memory: what a disk takes for the commits comes on top.
+The same agent answers the same questions by itself, as its framework does it, and in runs. The
+difference is what the adapter costs, and the commit. The store is in memory: what a disk takes for
+a commit comes on top, and is measured by `make bench`. A plain step on the same store is shown
+beside it.
+
+Each figure is a difference of the shortest times of several rounds: whatever else a machine does
+makes a time longer, never shorter.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
+import gc
 import importlib
-import inspect
 import os
-import statistics
+import re
+import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import holdfast
+from benchmarks.agents import ENVIRONMENTS, Ask, Nowhere
 from benchmarks.figures import Figure, table
-from holdfast.adapters._shared import AGENT_WORKFLOW
-from holdfast.testing.model_server import ModelServer, Reply
-from tests.adapters.harness import QUIET, EffectServer
-from tests.adapters.world import World
+from holdfast.testing.model_server import Asked, ModelServer, Reply
+from tests.adapters.harness import QUIET
 
-CALLS = 4  # of models, in one conversation
-ROUNDS = 25
-SCRIPT = [
-    *(Reply(tool_calls=[("search", {"q": f"question {n}"})]) for n in range(CALLS - 1)),
-    Reply(text="All is well."),
-]
-AGENTS = {
-    "one": {
-        "openai_agents": "plain",
-        "pydantic_ai": "started",
-        "langgraph": "agent",
-        "strands": "plain",
-        "agent_framework": "started",
-        "google_adk": "plain",
-    },
-    "two": {"crewai": "own_run"},
-}
-
-
-Make = Callable[[], tuple[Any, list[Any]]]
-
-
-async def measure(framework: str, environment: str, case: str) -> list[Figure]:
-    cases = importlib.import_module(f"tests.adapters.{environment}.{framework}_cases")
-    effects = EffectServer()
-    effects.start()
-    with ModelServer(SCRIPT) as model, tempfile.TemporaryDirectory() as folder:
-        world = World(model.url, effects.address, folder)
-        make: Make = functools.partial(getattr(cases, case), world)
-        for once in (_plainly, _durably):
-            await once(make)  # what happens only the first time
-        rounds = [  # turn by turn, as the machine may be slower now than then
-            (await _plainly(make), await _durably(make)) for _ in range(ROUNDS)
-        ]
-    effects.stop()
-    what = "a call of a model and its tool, more than without"
-    return [
-        Figure(bench=framework, what=what, value=_more(rounds, which), unit=unit, target=target)
-        for which, unit, target in ((0, "ms", "2, and the commits"), (1, "ms of CPU", ""))
-    ]
-
-
-async def _plainly(make: Make) -> Spent:
-    """A new agent each time, as some remember what they were asked."""
-    agent, arguments = make()
-    workflow: Any = getattr(agent, AGENT_WORKFLOW, agent)
-    fn = getattr(agent, "kickoff_async", None) or workflow.fn  # CrewAI's own way, if it is a crew
-    in_thread = functools.partial(asyncio.to_thread, fn)
-    return await _spent(fn if inspect.iscoroutinefunction(fn) else in_thread, *arguments)
-
-
-async def _durably(make: Make) -> Spent:
-    agent, arguments = make()
-    async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
-
-        async def run() -> None:
-            await (await app.start(agent, *arguments)).result()
-
-        return await _spent(run)
-
+ROUNDS = int(os.environ.get("ROUNDS", "15"))
+CALLS = 8  # of a model: in a conversation, or in so many of one call each
+ALONE = "Ask 0 tools in 1 turns"
+WITH_TOOL, WITH_TOOLS = f"Ask 1 tools in {CALLS} turns", f"Ask 2 tools in {CALLS} turns"
+STEPS, RUN = "steps", "run"
+QUESTIONS = ((ALONE, CALLS), (WITH_TOOL, 2), (WITH_TOOLS, 2))
 
 Spent = tuple[float, float]  # milliseconds, and those of CPU
 
 
-def _more(rounds: list[tuple[Spent, Spent]], which: int) -> float:
-    plain = statistics.median(plain[which] for plain, _ in rounds)
-    return (statistics.median(durable[which] for _, durable in rounds) - plain) / CALLS
+class Best:
+    """The shortest times, by what was done."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, Spent] = {}
+
+    async def spend(self, what: str, work: Awaitable[object]) -> None:
+        begun, cpu = time.perf_counter(), time.process_time()
+        await work
+        spent = (time.perf_counter() - begun) * 1000, (time.process_time() - cpu) * 1000
+        known = self.of.get(what, spent)
+        self.of[what] = min(known[0], spent[0]), min(known[1], spent[1])
+
+    def several(self, ask: Ask) -> Callable[[str, int], Awaitable[None]]:
+        """Each is taken by itself, so that one of them may be left alone by the machine."""
+
+        async def several(question: str, times: int) -> None:
+            for _ in range(times):
+                await self.spend(question, ask(question))
+
+        return several
 
 
-async def _spent(call: Callable[..., Awaitable[object]], *arguments: Any) -> Spent:
-    begun, cpu = time.perf_counter(), time.process_time()
-    await call(*arguments)
-    return (time.perf_counter() - begun) * 1000, (time.process_time() - cpu) * 1000
+async def measure(make: Callable[..., Any], cases: Any, url: str) -> list[Figure]:
+    world = Nowhere(url, "", "")
+    ask, close = make(cases, world, lambda agent: agent)
+    ask_durably, close_durable = make(cases, world, cases.durable)
+    plain, durable = Best(), Best()
+    workflow = holdfast.workflow(name="several")(durable.several(ask_durably))
+    steps = holdfast.workflow(name=STEPS)(durable.several(plain_step))
+
+    async with holdfast.Holdfast(":memory:", workflows=[workflow, steps]) as app:
+
+        async def run(workflow: Any, *arguments: Any) -> None:
+            await (await app.start(workflow, *arguments)).result()
+
+        for n in range(ROUNDS):
+            gc.collect()
+            for question, times in QUESTIONS:
+                await plain.several(ask)(question, times)
+                await run(workflow, question, times)
+            await durable.spend(RUN, run(workflow, "", 0))
+            await run(steps, STEPS, CALLS)
+            if not n:  # that was to warm up
+                plain.of.clear()
+                durable.of.clear()
+    await close()
+    await close_durable()
+    return list(_figures(make.__name__, plain.of, durable.of))
+
+
+@holdfast.step
+async def plain_step(question: str) -> dict[str, str]:
+    return {"role": "assistant", "content": "All is well."}
+
+
+def _figures(bench: str, plain: dict[str, Spent], durable: dict[str, Spent]) -> Iterator[Figure]:
+    for which, unit in ((0, "ms"), (1, "ms of CPU")):
+        more = {asked: durable[asked][which] - plain[asked][which] for asked, _ in QUESTIONS}
+        tool = (more[WITH_TOOLS] - more[WITH_TOOL]) / (CALLS - 1)
+        in_turn = (more[WITH_TOOL] - (CALLS - 1) * tool) / CALLS
+        values = {
+            "a call of the model, more than without Holdfast": more[ALONE],
+            f"the same, of {CALLS} in one conversation": in_turn,
+            "for comparison: a plain step and its commit": durable[STEPS][which],
+            "for comparison: the call without Holdfast": plain[ALONE][which],
+            "apart from it: a call of a tool, and a step inside": tool,
+            "apart from it: a run, from its start to its result": durable[RUN][which],
+        }
+        for n, (what, value) in enumerate(values.items()):
+            target = "2, and the commit" if n < 2 else ""
+            yield Figure(bench=bench, what=what, value=value, unit=unit, target=target)
+
+
+# The model
+
+
+def answer(asked: Asked) -> Reply:
+    found = re.search(r"Ask (\d) tools in (\d) turns", str(asked.body))
+    tools, turns = map(int, found.groups()) if found else (0, 0)
+    if asked.turn + 1 >= turns:
+        return Reply(text="All is well.")
+    calls = [("search", {"q": f"question {asked.turn}.{n}"}) for n in range(tools)]
+    return Reply(tool_calls=calls)
+
+
+@contextmanager
+def model_server() -> Iterator[str]:
+    """In a process of its own: what it does is not the agent's doing."""
+    command = [sys.executable, "-m", "benchmarks.adapters", "model"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as it:
+        assert it.stdin is not None and it.stdout is not None
+        yield it.stdout.readline().strip()
+        it.stdin.close()
+
+
+def _serve() -> None:
+    with ModelServer(answer) as model:
+        print(model.url, flush=True)
+        sys.stdin.read()
 
 
 def main() -> None:
     os.environ.update(QUIET)
-    (environment,) = sys.argv[1:]
-    agents: dict[str, Any] = AGENTS[environment]
-    found = [asyncio.run(measure(name, environment, case)) for name, case in agents.items()]
-    print(table([figure for figures in found for figure in figures]))
+    environment, *only = sys.argv[1:]
+    if environment == "model":
+        _serve()
+        return
+    figures: list[Figure] = []
+    with model_server() as url:
+        for make in ENVIRONMENTS[environment]:
+            if only and make.__name__ not in only:
+                continue
+            cases = importlib.import_module(f"tests.adapters.{environment}.{make.__name__}_cases")
+            figures += asyncio.run(measure(make, cases, url))
+    print(table(figures))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import sys
 from collections import Counter
 from datetime import timedelta
@@ -44,6 +46,15 @@ FRAGILE = [
 
 def environment(folder: str | Path) -> dict[str, str]:
     return {**os.environ, "MCP_FOLDER": str(folder)}
+
+
+async def added(workflow: Any, *arguments: Any, runs: int = 1) -> set[str]:
+    """Runs it, and again; the keys of the last run."""
+    async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
+        for _ in range(runs):
+            run: Any = await app.start(workflow, *arguments)
+            assert await asyncio.wait_for(run.result(), 120) == "Added."
+        return {entry.key for entry in await app.history(run.id)}
 
 
 class Noted:
@@ -92,6 +103,14 @@ class Noted:
             asked = called | {(line["agent"], line["server"]) for line in self._all("listed")}
             assert len({agent for agent, _ in asked}) == len(asked), self._lines
             assert self.sessions == len(asked), self._lines
+
+
+def check_each_run_had_one(folder: Path, told: Any, *, others: int = 0) -> None:
+    """After two runs of PARALLEL. others: sessions in which nothing is called."""
+    noted = Noted(folder)
+    assert noted.calls_by_session == [3, 3]
+    assert noted.sessions == 2 + others
+    assert all(re.search(rf"'{n}'|\"result\": {n}\b", str(told)) for n in (3, 7, 11)), told
 
 
 def refuse_once(folder: Path) -> None:

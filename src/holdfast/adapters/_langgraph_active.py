@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
 
 import holdfast
+from holdfast.adapters._active import Now
 from holdfast.adapters._shared import Policy, as_step, as_thread_step
 
 OnOverflow = Callable[[list[Any]], Any]
@@ -63,24 +63,9 @@ class Active:
     path: tuple[str, ...] = ()  # of the nodes around
 
 
-_active: contextvars.ContextVar[Active | None] = contextvars.ContextVar(
-    "holdfast.langgraph", default=None
-)
+_now = Now[Active]("holdfast.langgraph")
 
-
-def active() -> Active | None:
-    """None outside of durable graphs, and of runs."""
-    found = _active.get()
-    return found if found is not None and holdfast.current_run() is not None else None
-
-
-@contextlib.contextmanager
-def entered(found: Active | None) -> Iterator[None]:
-    token = _active.set(found)
-    try:
-        yield
-    finally:
-        _active.reset(token)
+active, entered = _now.found, _now.entered
 
 
 def inside(found: Active, *path: str) -> contextlib.AbstractContextManager[None]:

@@ -24,7 +24,7 @@ import holdfast
 from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import Settings, active, call, call_in_thread
 from holdfast.adapters._relay import Relay, StreamBroken
-from holdfast.adapters._shared import is_overflow
+from holdfast.adapters._shared import is_overflow, leave_retries_to_the_step
 
 try:
     from langchain_core.exceptions import ContextOverflowError as _TheirOverflow
@@ -152,13 +152,14 @@ class Asks:
     async def _ask_one(
         self, model: BaseChatModel, messages: list[Any], kwargs: dict[str, Any], ask: Any
     ) -> Any:
-        asked, options = quiet(model), self._options(model, kwargs)
+        leave_retries_of(model)
+        options = self._options(model, kwargs)
         for shortened in range(_OVERFLOWS_MAX + 1):
             given = messages
 
             async def work(given: list[Any] = given) -> Any:
                 with _overflows():
-                    return await ask(asked, given, options)
+                    return await ask(model, given, options)
 
             try:
                 question = _shown(model, given, options)
@@ -183,13 +184,14 @@ class Asks:
     def _ask_one_in_thread(
         self, model: BaseChatModel, messages: list[Any], kwargs: dict[str, Any], ask: Any
     ) -> Any:
-        asked, options = quiet(model), self._options(model, kwargs)
+        leave_retries_of(model)
+        options = self._options(model, kwargs)
         for shortened in range(_OVERFLOWS_MAX + 1):
             given = messages
 
             def work(given: list[Any] = given) -> Any:
                 with _overflows():
-                    return ask(asked, given, options)
+                    return ask(model, given, options)
 
             try:
                 question = _shown(model, given, options)
@@ -264,23 +266,7 @@ def _takes_manager(method: Any) -> bool:
     return _takes_manager_of(method.__func__)
 
 
-def quiet(model: BaseChatModel) -> BaseChatModel:
-    """OpenAI's clients try again by themselves: here the step does, and the journal knows of it."""
-    found: Any = model
-    root, asynchronous = (found.__dict__.get(f"root_{kind}") for kind in ("client", "async_client"))
-    if not hasattr(root, "with_options") or not hasattr(asynchronous, "with_options"):
-        return model
-    copied: Any = copy.copy(found)
-    fields = copied.__dict__
-    fields["root_client"], fields["root_async_client"] = _once(root), _once(asynchronous)
-    fields["client"] = fields["root_client"].chat.completions
-    fields["async_client"] = fields["root_async_client"].chat.completions
-    asked: BaseChatModel = copied
-    return asked
-
-
-def _once(client: Any) -> Any:
-    known = client.__dict__.get("_holdfast_once")
-    if known is None:
-        known = client.__dict__["_holdfast_once"] = client.with_options(max_retries=0)
-    return known
+def leave_retries_of(model: BaseChatModel) -> None:
+    """To the step, which the journal knows of."""
+    for name in ("root_client", "root_async_client"):
+        leave_retries_to_the_step(model.__dict__.get(name))

@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from pydantic_ai.agent import AbstractAgent
+from pydantic_ai.capabilities.abstract import leaf_capabilities
 from pydantic_ai.durable_exec import (
     JSON_CODEC,
     BaseDurabilityCapability,
@@ -48,6 +49,9 @@ from holdfast.adapters._questions import about_call
 from holdfast.adapters._shared import Policy, as_step, is_overflow
 
 _THREADS_MAX = 64
+_KINDS_MAX = 1000
+
+_without_operations: set[tuple[type, ...]] = set()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +95,17 @@ class Durability(BaseDurabilityCapability[Any]):
 
     def get_durable_operation_backend(self) -> Steps:
         return self._steps
+
+    def _bind_capability_operations(self, agent: Any) -> None:
+        # To find out that capabilities have no operations of their own takes longer than a step.
+        kinds = tuple(map(type, leaf_capabilities(agent.root_capability)))
+        if kinds in _without_operations:
+            self._bound_capability_operations = {}
+            self._capability_declarations = {}
+            return
+        super()._bind_capability_operations(agent)
+        if not self._capability_declarations and len(_without_operations) < _KINDS_MAX:
+            _without_operations.add(kinds)
 
     def get_default_run_id(self) -> str | None:
         return str(holdfast.uuid4())

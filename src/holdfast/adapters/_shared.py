@@ -84,7 +84,7 @@ def as_step(
     `shown` is what the journal shows as the step's input; on replay it must be the same again, so
     leave out what changes (ids, times)."""
 
-    async def call(shown: Any) -> Any:
+    async def call(shown):  # type: ignore[no-untyped-def]
         return await work()
 
     call.__annotations__["return"] = returns
@@ -146,6 +146,10 @@ class Place:
     def is_near(self) -> bool:
         """Not so in a step that has begun since: its calls are its own."""
         return self._step == _step_here()
+
+    def nearest(self) -> Place:
+        """This one, or the step's own in a step that has begun since."""
+        return self if self.is_near else Place()
 
     @property
     def is_in_body(self) -> bool:
@@ -309,12 +313,15 @@ def in_runs(kind: type[Any]) -> type[Any]:
     return made
 
 
-def leave_retries_to_the_step(client: Any) -> None:
-    """A client that tries again by itself would multiply what the policy says."""
-    if isinstance(getattr(client, "__dict__", {}).get("max_retries"), int):
-        kind: type[Any] = type(client)
-        if not isinstance(getattr(kind, "max_retries", None), property):
-            client.__class__ = in_runs(kind)  # type: ignore[arg-type, unused-ignore]
+def leave_retries_to_the_step(client: Any) -> bool:
+    """A client that tries again by itself would multiply what the policy says. False if it is of
+    another kind than OpenAI's and Anthropic's."""
+    if not isinstance(getattr(client, "__dict__", {}).get("max_retries"), int):
+        return False
+    kind: type[Any] = type(client)
+    if not isinstance(getattr(kind, "max_retries", None), property):
+        client.__class__ = in_runs(kind)  # type: ignore[arg-type, unused-ignore]
+    return True
 
 
 def make_startable(agent: A, workflow: holdfast.Workflow[Any, Any]) -> A:

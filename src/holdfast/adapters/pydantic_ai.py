@@ -88,6 +88,7 @@ def _check_hooks() -> None:
         "_wrap_leaf_toolset",
         "_resolve_model_for_request",
         "_find_model_id",
+        "_bind_capability_operations",
     )
     hooks = {f"BaseDurabilityCapability.{name}": getattr(capability, name, None) for name in names}
     backend = getattr(durable_exec, "JournalCallableOperationBackend", None)

@@ -251,6 +251,9 @@ def _receiver(fn: Callable[..., Any]) -> frozenset[str]:
 
 
 def _parameters(fn: Callable[..., Any]) -> list[str]:
+    if not vars(fn):  # a plain function: its signature need not be made, which takes its time
+        code = fn.__code__
+        return list(code.co_varnames[: code.co_argcount])
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(fn).parameters.values()
     return [p.name for p in parameters if p.kind in positional]

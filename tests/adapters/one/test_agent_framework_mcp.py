@@ -13,20 +13,9 @@ from agent_framework.openai import OpenAIChatCompletionClient
 import holdfast
 from holdfast.adapters.agent_framework import durable
 from holdfast.testing.model_server import ModelServer, Script
+from tests.adapters import noted
 from tests.adapters.harness import Zygote
 from tests.adapters.mcp_http import OverHttp
-from tests.adapters.noted import (
-    BY_SDK,
-    EVERY,
-    FRAGILE,
-    ONCE,
-    PARALLEL,
-    SOON,
-    Noted,
-    check_opened_anew,
-    check_sessions,
-    refuse_once,
-)
 from tests.adapters.one.agent_framework_cases import notes, streams_of
 
 CASES = "agent_framework_cases"
@@ -43,50 +32,44 @@ async def results(
     """The messages of the last request, and the keys of the last run."""
     with ModelServer(script) as model:
         agent = adding(model, server, **options)
-        async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
-            for _ in range(runs):
-                run = await app.start(agent, "add")
-                assert await asyncio.wait_for(run.result(), 120) == "Added."
-            keys = {entry.key for entry in await app.history(run.id)}
+        keys = await noted.added(agent, "add", runs=runs)
         await agent.client.client.close()
         return [model.requests[-1].body["messages"], keys]
 
 
 async def test_each_run_has_one_session(tmp_path: Path) -> None:
-    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2)
+    told, keys = await results(noted.PARALLEL, notes(tmp_path, noted.BY_SDK), runs=2)
     assert "/mcp.notes.list_tools#0" in keys
     assert {f"/adds.add:call_{call}#0" for call in ("0_0", "0_1", "1_0")} <= keys
-    assert Noted(tmp_path).calls_by_session == [3, 3]
-    assert Noted(tmp_path).sessions == 2
-    assert all(f'"result": {total}' in str(told) for total in (3, 7, 11))
+    noted.check_each_run_had_one(tmp_path, told)
 
 
-@EVERY
+@noted.EVERY
 def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
-    check_sessions(zygote, "adds", every=every)
+    noted.check_sessions(zygote, "adds", every=every)
 
 
 @pytest.mark.filterwarnings("ignore:ping is removed")  # says MCP to the framework
 async def test_a_server_that_is_connected_is_used_as_it_is(tmp_path: Path) -> None:
     async with notes(tmp_path) as server:
-        await results(PARALLEL, server, runs=2)
-    assert Noted(tmp_path).sessions == 1
+        await results(noted.PARALLEL, server, runs=2)
+    assert noted.Noted(tmp_path).sessions == 1
 
 
 async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
-    refuse_once(tmp_path)
-    await results(FRAGILE, notes(tmp_path), tools=SOON)
-    check_opened_anew(tmp_path)
+    noted.refuse_once(tmp_path)
+    await results(noted.FRAGILE, notes(tmp_path), tools=noted.SOON)
+    noted.check_opened_anew(tmp_path)
 
 
 async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path) -> None:
-    told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
+    told, _ = await results(noted.FRAGILE, notes(tmp_path), tools=noted.ONCE)
     assert "Error" in str(told)
-    assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
+    assert noted.Noted(tmp_path).calls == [[1, 2], [3, 4]]
 
 
 async def test_a_server_for_one_call_of_the_agent_is_reached_too(tmp_path: Path) -> None:
-    with ModelServer(PARALLEL) as model:
+    with ModelServer(noted.PARALLEL) as model:
         server = notes(tmp_path)
         agent, with_server = adding(model), adding(model, server)
 
@@ -102,7 +85,7 @@ async def test_a_server_for_one_call_of_the_agent_is_reached_too(tmp_path: Path)
         for one in (agent, with_server):
             await one.client.client.close()
     assert streamed[-1] == "Added."
-    assert Noted(tmp_path).calls_by_session == [3, 3]
+    assert noted.Noted(tmp_path).calls_by_session == [3, 3]
 
 
 async def test_a_connection_that_is_not_open_is_an_error_that_names_the_cure(
@@ -110,7 +93,7 @@ async def test_a_connection_that_is_not_open_is_an_error_that_names_the_cure(
 ) -> None:
     server = notes(tmp_path)
     server._connection = Any  # type: ignore[assignment]
-    with ModelServer(PARALLEL) as model:
+    with ModelServer(noted.PARALLEL) as model:
         agent = adding(model, server)
         async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
             with pytest.raises(holdfast.RunFailed) as failed:
@@ -120,5 +103,5 @@ async def test_a_connection_that_is_not_open_is_an_error_that_names_the_cure(
 
 async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
     with OverHttp() as server:
-        await results(FRAGILE, MCPStreamableHTTPTool("notes", server.url), tools=SOON)
+        await results(noted.FRAGILE, MCPStreamableHTTPTool("notes", server.url), tools=noted.SOON)
     server.check_opened_anew()

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 from google.adk.agents import LlmAgent
 from google.adk.tools.mcp_tool import McpToolset, StreamableHTTPConnectionParams
 
-import holdfast
 from holdfast.adapters.google_adk import durable
 from holdfast.testing.model_server import ModelServer, Script
+from tests.adapters import noted
 from tests.adapters.harness import Zygote
 from tests.adapters.mcp_http import OverHttp
-from tests.adapters.noted import (
-    BY_SDK,
-    EVERY,
-    FRAGILE,
-    PARALLEL,
-    Noted,
-    check_opened_anew,
-    check_sessions,
-    refuse_once,
-)
-from tests.adapters.one.google_adk_parts import ONCE, SOON, clients, notes
+from tests.adapters.one.google_adk_parts import clients, notes
 
 CASES = "google_adk_cases"
 
@@ -37,45 +26,39 @@ async def results(
         async with clients() as connect:
             agent = LlmAgent(name="adds", model=connect(model), tools=[toolset])
             durable(agent, **options)
-            async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
-                for _ in range(runs):
-                    run = await app.start(agent, "add")
-                    assert await asyncio.wait_for(run.result(), 120) == "Added."
-                keys = {entry.key for entry in await app.history(run.id)}
+            keys = await noted.added(agent, "add", runs=runs)
         return [model.requests[-1].body["contents"], keys]
 
 
 async def test_each_run_has_one_session(tmp_path: Path) -> None:
-    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2)
+    told, keys = await results(noted.PARALLEL, notes(tmp_path, noted.BY_SDK), runs=2)
     assert "/mcp.list_tools#0" in keys
     assert {f"/add:call_{call}#0" for call in ("0_0", "0_1", "1_0")} <= keys
-    assert Noted(tmp_path).calls_by_session == [3, 3]
-    assert Noted(tmp_path).sessions == 2
-    assert all(f"'{total}'" in str(told) for total in (3, 7, 11))
+    noted.check_each_run_had_one(tmp_path, told)
 
 
-@EVERY
+@noted.EVERY
 def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
-    check_sessions(zygote, "adds", every=every)
+    noted.check_sessions(zygote, "adds", every=every)
 
 
 async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
-    refuse_once(tmp_path)
-    await results(FRAGILE, notes(tmp_path), tools=SOON)
-    check_opened_anew(tmp_path)
+    noted.refuse_once(tmp_path)
+    await results(noted.FRAGILE, notes(tmp_path), tools=noted.SOON)
+    noted.check_opened_anew(tmp_path)
 
 
 async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path) -> None:
-    told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
+    told, _ = await results(noted.FRAGILE, notes(tmp_path), tools=noted.ONCE)
     assert "Unexpected error during MCP tool" in str(told)
-    assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
+    assert noted.Noted(tmp_path).calls == [[1, 2], [3, 4]]
 
 
 async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
     with OverHttp() as server:
         await results(
-            FRAGILE,
+            noted.FRAGILE,
             McpToolset(connection_params=StreamableHTTPConnectionParams(url=server.url)),
-            tools=SOON,
+            tools=noted.SOON,
         )
     server.check_opened_anew()

@@ -194,13 +194,13 @@ def test_models_are_names_or_models() -> None:
 
 
 def test_a_missing_hook_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(hooks.FOUND, "google.adk.runners:Runner.run_async", None)
+    monkeypatch.setitem(hooks.HOOKS.found, "google.adk.runners:Runner.run_async", None)
     with pytest.raises(holdfast.Unsupported, match=r"google-adk .* has no .*Runner\.run_async"):
         durable(LlmAgent(name="support"))
 
 
 def test_a_newer_version_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "TESTED", "1.0.0")
+    monkeypatch.setattr(hooks.HOOKS, "tested", "1.0.0")
     with pytest.warns(UntestedVersion, match="newer than 1.0.0"):
         durable(LlmAgent(name="support"))
 

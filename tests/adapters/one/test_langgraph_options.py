@@ -112,6 +112,7 @@ async def test_a_model_is_asked_again_as_the_policy_says_and_then_another_one() 
         state = await result_of(durable(agent, retry=SOON, models=[chat(other)]), ask("hello"))
         assert state["messages"][-1].text == "from the other"
         assert len(broken.requests) == 3 and len(other.requests) == 1
+        assert len({asked.idempotency_key for asked in broken.requests} - {None}) == 1
 
 
 async def test_a_tool_is_tried_again_before_the_framework_sees_its_failure() -> None:

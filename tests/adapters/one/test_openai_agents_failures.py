@@ -315,13 +315,13 @@ def test_a_tool_whose_calls_cannot_be_journaled_is_refused() -> None:
 
 
 def test_a_missing_hook_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(hooks.FOUND, "agents.run:AgentRunner.run", None)
+    monkeypatch.setitem(hooks.HOOKS.found, "agents.run:AgentRunner.run", None)
     with pytest.raises(holdfast.Unsupported, match=r"no agents\.run:AgentRunner\.run"):
         durable(Agent(name="support"))
 
 
 def test_a_newer_version_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "TESTED", "0.1.0")
+    monkeypatch.setattr(hooks.HOOKS, "tested", "0.1.0")
     with pytest.warns(UntestedVersion, match="newer than 0.1.0"):
         durable(Agent(name="support"))
 

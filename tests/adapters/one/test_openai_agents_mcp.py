@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,9 @@ from agents.mcp import MCPServer, MCPServerStreamableHttp
 import holdfast
 from holdfast.adapters.openai_agents import durable
 from holdfast.testing.model_server import ModelServer, Script
+from tests.adapters import noted
 from tests.adapters.harness import Zygote
 from tests.adapters.mcp_http import OverHttp
-from tests.adapters.noted import (
-    BY_SDK,
-    EVERY,
-    FRAGILE,
-    ONCE,
-    PARALLEL,
-    SOON,
-    Noted,
-    check_opened_anew,
-    check_sessions,
-    refuse_once,
-)
 from tests.adapters.one.openai_agents_cases import notes
 
 CASES = "openai_agents_cases"
@@ -60,48 +48,45 @@ async def results(
         chat = OpenAIChatCompletionsModel("m", client)
         agent = durable(Agent(name="adds", model=chat, mcp_servers=[server]), **options)
         workflow = adds(agent, streamed=streamed)
-        async with client, holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
-            for _ in range(runs):
-                run = await app.start(workflow)
-                assert await asyncio.wait_for(run.result(), 120) == "Added."
-            keys = {entry.key for entry in await app.history(run.id)}
+        async with client:
+            keys = await noted.added(workflow, runs=runs)
         return [model.requests[-1].body["messages"], keys]
 
 
 @pytest.mark.parametrize("streamed", [False, pytest.param(True, marks=pytest.mark.full)])
 async def test_each_run_has_one_session(tmp_path: Path, streamed: bool) -> None:
-    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2, streamed=streamed)
+    told, keys = await results(
+        noted.PARALLEL, notes(tmp_path, noted.BY_SDK), runs=2, streamed=streamed
+    )
     assert "/mcp.notes.list_tools#2" in keys
     assert {f"/call_{call}@0/add#0" for call in ("0_0", "0_1", "1_0")} <= keys
-    assert Noted(tmp_path).calls_by_session == [3, 3]
-    assert Noted(tmp_path).sessions == 2
-    assert all(f"'{total}'" in str(told) for total in (3, 7, 11))
+    noted.check_each_run_had_one(tmp_path, told)
 
 
-@EVERY
+@noted.EVERY
 def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
-    check_sessions(zygote, "adds", every=every, lists_each_turn=True)
+    noted.check_sessions(zygote, "adds", every=every, lists_each_turn=True)
 
 
 async def test_a_server_that_is_connected_is_used_as_it_is(tmp_path: Path) -> None:
     async with notes(tmp_path) as server:
-        await results(PARALLEL, server, runs=2)
-    assert Noted(tmp_path).sessions == 1
+        await results(noted.PARALLEL, server, runs=2)
+    assert noted.Noted(tmp_path).sessions == 1
 
 
 async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
-    refuse_once(tmp_path)
-    await results(FRAGILE, notes(tmp_path), tools=SOON)
-    check_opened_anew(tmp_path)
+    noted.refuse_once(tmp_path)
+    await results(noted.FRAGILE, notes(tmp_path), tools=noted.SOON)
+    noted.check_opened_anew(tmp_path)
 
 
 async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path) -> None:
-    told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
+    told, _ = await results(noted.FRAGILE, notes(tmp_path), tools=noted.ONCE)
     assert "An error occurred while running the tool" in str(told)
-    assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
+    assert noted.Noted(tmp_path).calls == [[1, 2], [3, 4]]
 
 
 async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
     with OverHttp() as server:
-        await results(FRAGILE, MCPServerStreamableHttp({"url": server.url}), tools=SOON)
+        await results(noted.FRAGILE, MCPServerStreamableHttp({"url": server.url}), tools=noted.SOON)
     server.check_opened_anew()

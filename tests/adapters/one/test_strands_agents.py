@@ -301,13 +301,13 @@ async def test_tools_are_not_called_by_hand_in_runs() -> None:
 
 
 def test_a_missing_hook_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(hooks.FOUND, "strands.models:Model.stream", None)
+    monkeypatch.setitem(hooks.HOOKS.found, "strands.models:Model.stream", None)
     with ModelServer([]) as server, pytest.raises(holdfast.Unsupported, match=r"Model\.stream"):
         durable(made(server))
 
 
 def test_a_newer_version_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hooks, "TESTED", "0.1.0")
+    monkeypatch.setattr(hooks.HOOKS, "tested", "0.1.0")
     with ModelServer([]) as server, pytest.warns(UntestedVersion, match="newer than 0.1.0"):
         durable(made(server))
 

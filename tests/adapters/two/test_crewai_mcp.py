@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,24 +9,11 @@ import pytest
 from crewai import Crew, Task
 from crewai.mcp import MCPServerHTTP, MCPServerStdio
 
-import holdfast
 from holdfast.adapters.crewai import durable
 from holdfast.testing.model_server import ModelServer, Reply
+from tests.adapters import noted
 from tests.adapters.harness import Zygote
 from tests.adapters.mcp_http import OverHttp
-from tests.adapters.noted import (
-    BY_SDK,
-    EVERY,
-    FRAGILE,
-    ONCE,
-    ONE_BY_ONE,
-    PARALLEL,
-    SOON,
-    Noted,
-    check_opened_anew,
-    check_sessions,
-    refuse_once,
-)
 from tests.adapters.two.crewai_cases import agent_of, notes
 from tests.adapters.two.scripts import under_its_own_names
 from tests.adapters.world import World
@@ -45,42 +31,36 @@ async def results(
         agent = agent_of(World(model.url, "", ""), mcps=[server])
         task = Task(name="sum", description="Add", expected_output="a word", agent=agent)
         crew = durable(Crew(name="adds", agents=[agent], tasks=[task]), **options)
-        async with holdfast.Holdfast(":memory:", workflows=[crew]) as app:
-            for _ in range(runs):
-                run = await app.start(crew)  # type: ignore[arg-type]
-                assert await asyncio.wait_for(run.result(), 120) == "Added."
-            keys = {entry.key for entry in await app.history(run.id)}
+        keys = await noted.added(crew, runs=runs)
         return [model.requests[-1].body["messages"], keys]
 
 
 async def test_each_run_has_one_session(tmp_path: Path) -> None:
-    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2)
+    told, keys = await results(noted.PARALLEL, notes(tmp_path, noted.BY_SDK), runs=2)
     assert "/adds#0/mcp.list_tools#0" in keys
     for call in ("0_0", "0_1", "1_0"):
         assert any(f":call_{call}#" in key for key in keys)
-    assert Noted(tmp_path).calls_by_session == [3, 3]
-    assert Noted(tmp_path).sessions == 2
-    assert all(f"'{total}'" in str(told) for total in (3, 7, 11))
+    noted.check_each_run_had_one(tmp_path, told)
 
 
-@EVERY
+@noted.EVERY
 def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
-    check_sessions(zygote, "adds", under_its_own_names(ONE_BY_ONE), every=every)
+    noted.check_sessions(zygote, "adds", under_its_own_names(noted.ONE_BY_ONE), every=every)
 
 
 async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
-    refuse_once(tmp_path)
-    await results(FRAGILE, notes(tmp_path), tools=SOON)
-    check_opened_anew(tmp_path)
+    noted.refuse_once(tmp_path)
+    await results(noted.FRAGILE, notes(tmp_path), tools=noted.SOON)
+    noted.check_opened_anew(tmp_path)
 
 
 async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path) -> None:
-    told, _ = await results(FRAGILE, notes(tmp_path), tools=ONCE)
+    told, _ = await results(noted.FRAGILE, notes(tmp_path), tools=noted.ONCE)
     assert "is lost" in str(told)
-    assert Noted(tmp_path).calls == [[1, 2], [3, 4]]
+    assert noted.Noted(tmp_path).calls == [[1, 2], [3, 4]]
 
 
 async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
     with OverHttp() as server:
-        await results(FRAGILE, MCPServerHTTP(url=server.url), tools=SOON)
+        await results(noted.FRAGILE, MCPServerHTTP(url=server.url), tools=noted.SOON)
     server.check_opened_anew()

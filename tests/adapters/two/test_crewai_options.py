@@ -110,6 +110,8 @@ async def test_calls_are_tried_again_before_crewai_hears_of_it() -> None:
         crew = durable(crew_of(model, shaky), retry=SOON, tools={"shaky": SOON})
         assert await result_of(crew) == "done"
         assert [asked.status for asked in model.requests] == [500, 500, 200, 200]
+        keys = [asked.idempotency_key for asked in model.requests]
+        assert keys[0] == keys[1] == keys[2] != keys[3] is not None
         assert "steady" in str(model.requests[-1].body["messages"])
     assert len(tried) == 2
     assert len(set(tried)) == 1

@@ -14,20 +14,9 @@ from langchain_mcp_adapters.client import MultiServerMCPClient
 import holdfast
 from holdfast.adapters.langgraph import durable
 from holdfast.testing.model_server import ModelServer, Script
+from tests.adapters import noted
 from tests.adapters.harness import Zygote
 from tests.adapters.mcp_http import OverHttp
-from tests.adapters.noted import (
-    BY_SDK,
-    EVERY,
-    FRAGILE,
-    ONCE,
-    PARALLEL,
-    SOON,
-    Noted,
-    check_opened_anew,
-    check_sessions,
-    refuse_once,
-)
 from tests.adapters.two.langgraph_cases import adding, model, notes
 
 CASES = "langgraph_cases"
@@ -39,11 +28,7 @@ async def results(
     """The messages of the last request, and the keys of the last run."""
     with ModelServer(script) as server:
         workflow = adding(server.url, client, **options)
-        async with holdfast.Holdfast(":memory:", workflows=[workflow]) as app:
-            for _ in range(runs):
-                run = await app.start(workflow, "add")
-                assert await asyncio.wait_for(run.result(), 120) == "Added."
-            keys = {entry.key for entry in await app.history(run.id)}
+        keys = await noted.added(workflow, "add", runs=runs)
         return [server.requests[-1].body["messages"], keys]
 
 
@@ -52,19 +37,17 @@ def over_http(url: str) -> MultiServerMCPClient:
 
 
 async def test_each_run_has_one_session(tmp_path: Path) -> None:
-    told, keys = await results(PARALLEL, notes(tmp_path, BY_SDK), runs=2)
+    told, keys = await results(noted.PARALLEL, notes(tmp_path, noted.BY_SDK), runs=2)
     assert "/mcp.notes.list_tools#0" in keys
     for call in ("0_0", "0_1", "1_0"):
         assert any(key.endswith(f"/add:call_{call}#0") for key in keys)
-    assert Noted(tmp_path).calls_by_session == [3, 3]
-    assert Noted(tmp_path).sessions == 2
-    assert all(f"'{total}'" in str(told) for total in (3, 7, 11))
+    noted.check_each_run_had_one(tmp_path, told)
 
 
 async def test_so_it_has_with_tools_that_the_program_has_listed(tmp_path: Path) -> None:
     client = notes(tmp_path)
     client.callbacks = Callbacks(on_progress=None)
-    with ModelServer(PARALLEL) as server:
+    with ModelServer(noted.PARALLEL) as server:
         tools = await client.get_tools()
         agent = durable(create_agent(model(server.url), tools, name="adds"))
         asked = {"messages": [{"role": "user", "content": "add"}]}
@@ -72,8 +55,8 @@ async def test_so_it_has_with_tools_that_the_program_has_listed(tmp_path: Path) 
             run: Any = await app.start(agent, asked)  # type: ignore[arg-type]
             state = await asyncio.wait_for(run.result(), 120)
     assert state["messages"][-1].content == "Added."
-    assert Noted(tmp_path).calls_by_session == [3]
-    assert Noted(tmp_path).sessions == 1 + 1
+    assert noted.Noted(tmp_path).calls_by_session == [3]
+    assert noted.Noted(tmp_path).sessions == 1 + 1
 
 
 async def test_outside_of_runs_each_call_has_one_as_ever(tmp_path: Path) -> None:
@@ -81,28 +64,28 @@ async def test_outside_of_runs_each_call_has_one_as_ever(tmp_path: Path) -> None
     [add, _] = await client.get_tools()
     for n in (1, 2):
         await add.ainvoke({"a": n, "b": n})
-    assert Noted(tmp_path).calls_by_session == [1, 1]
+    assert noted.Noted(tmp_path).calls_by_session == [1, 1]
 
 
-@EVERY
+@noted.EVERY
 def test_each_process_that_calls_has_one_session(zygote: Zygote, every: int) -> None:
-    check_sessions(zygote, "adds", every=every)
+    noted.check_sessions(zygote, "adds", every=every)
 
 
 async def test_a_server_that_is_gone_is_tried_again(tmp_path: Path) -> None:
-    refuse_once(tmp_path)
-    await results(FRAGILE, notes(tmp_path), tools=SOON)
-    check_opened_anew(tmp_path)
+    noted.refuse_once(tmp_path)
+    await results(noted.FRAGILE, notes(tmp_path), tools=noted.SOON)
+    noted.check_opened_anew(tmp_path)
 
 
 async def test_a_server_that_stays_away_fails_the_run(tmp_path: Path) -> None:
     with pytest.raises(holdfast.RunFailed) as failed:
-        await results(FRAGILE, notes(tmp_path), tools=ONCE, retry=ONCE)
+        await results(noted.FRAGILE, notes(tmp_path), tools=noted.ONCE, retry=noted.ONCE)
     assert isinstance(failed.value.__cause__, ConnectionError)
-    assert Noted(tmp_path).calls == [[1, 2]]
+    assert noted.Noted(tmp_path).calls == [[1, 2]]
 
 
 async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
     with OverHttp() as server:
-        await results(FRAGILE, over_http(server.url), tools=SOON)
+        await results(noted.FRAGILE, over_http(server.url), tools=noted.SOON)
     server.check_opened_anew()

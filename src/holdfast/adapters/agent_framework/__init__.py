@@ -19,10 +19,11 @@ from typing import Any, TypeVar
 from agent_framework import Agent, BaseChatClient, Workflow
 
 import holdfast
+from holdfast.adapters._active import OPTIONS
 from holdfast.adapters._shared import Policy, make_startable, require_name
 from holdfast.adapters.agent_framework import agents, hooks, model, sessions, values, workflows
 from holdfast.adapters.agent_framework import tools as tools_
-from holdfast.adapters.agent_framework.active import OPTIONS, OnOverflow, Options
+from holdfast.adapters.agent_framework.active import OnOverflow, Options
 from holdfast.adapters.agent_framework.explain import explanation
 
 A = TypeVar("A", bound="Agent[Any] | Workflow")

@@ -27,10 +27,11 @@ from agent_framework import (
 )
 
 import holdfast
+from holdfast.adapters._active import OPTIONS
 from holdfast.adapters._questions import question
 from holdfast.adapters._shared import require_name
 from holdfast.adapters.agent_framework import values
-from holdfast.adapters.agent_framework.active import OPTIONS, Active, Options, entered
+from holdfast.adapters.agent_framework.active import Active, Options, entered
 from holdfast.adapters.agent_framework.agents import approved, executed_elsewhere
 from holdfast.adapters.agent_framework.copies import copied
 from holdfast.adapters.agent_framework.executors import make_durable

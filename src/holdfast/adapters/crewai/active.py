@@ -16,6 +16,7 @@ from typing import Any
 from crewai.types.usage_metrics import UsageMetrics
 
 import holdfast
+from holdfast.adapters._active import Now
 from holdfast.adapters._shared import Policy, as_thread_step
 
 SETTINGS = "__holdfast_settings__"
@@ -43,24 +44,9 @@ class Active:
         return ".".join((*self.path, what))
 
 
-_active: contextvars.ContextVar[Active | None] = contextvars.ContextVar(
-    "holdfast.crewai", default=None
-)
+_now = Now[Active]("holdfast.crewai")
 
-
-def active() -> Active | None:
-    """None outside of durable crews, and of runs."""
-    found = _active.get()
-    return found if found is not None and holdfast.current_run() is not None else None
-
-
-@contextlib.contextmanager
-def entered(found: Active | None) -> Iterator[None]:
-    token = _active.set(found)
-    try:
-        yield
-    finally:
-        _active.reset(token)
+active, entered = _now.found, _now.entered
 
 
 def inside(found: Active, *path: str) -> contextlib.AbstractContextManager[None]:

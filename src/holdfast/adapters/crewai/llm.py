@@ -31,7 +31,7 @@ from crewai.utilities.exceptions.context_window_exceeding_exception import (
 from pydantic import BaseModel
 
 import holdfast
-from holdfast.adapters._shared import is_overflow
+from holdfast.adapters._shared import is_overflow, leave_retries_to_the_step
 from holdfast.adapters.crewai.active import Active, Settings, active, call, spend
 from holdfast.adapters.crewai.values import plain
 
@@ -304,12 +304,9 @@ def _keep_clients_from_trying_again() -> None:
     @functools.wraps(original)
     def get_sync_client(self: OpenAICompletion) -> Any:
         client = original(self)
-        if _notes.get() is None or not hasattr(client, "with_options"):
-            return client
-        known = client.__dict__.get("_holdfast_once")
-        if known is None:
-            known = client.__dict__["_holdfast_once"] = client.with_options(max_retries=0)
-        return known
+        if _notes.get() is not None:
+            leave_retries_to_the_step(client)
+        return client
 
     OpenAICompletion._get_sync_client = get_sync_client  # type: ignore[method-assign]
 

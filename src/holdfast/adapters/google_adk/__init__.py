@@ -20,12 +20,13 @@ from google.adk.runners import Runner
 from google.adk.workflow import BaseNode
 
 import holdfast
+from holdfast.adapters._active import OPTIONS
 from holdfast.adapters._shared import Policy, make_startable, require_name
 from holdfast.adapters.google_adk import hooks
 from holdfast.adapters.google_adk.explain import explanation
 from holdfast.adapters.google_adk.model import durable_models
 from holdfast.adapters.google_adk.nodes import durable_functions, durable_tool_nodes
-from holdfast.adapters.google_adk.options import OPTIONS, OnOverflow, Options
+from holdfast.adapters.google_adk.options import OnOverflow, Options
 from holdfast.adapters.google_adk.runner import durable_runs, durable_sync_runs, no_live_runs
 from holdfast.adapters.google_adk.start import workflow_of
 from holdfast.adapters.google_adk.tools import durable_tools, no_nodes_in_steps

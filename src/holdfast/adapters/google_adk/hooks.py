@@ -1,21 +1,17 @@
 """What of ADK is used here though it is not documented, or is easily changed.
 
-All of it is looked up by name, so that `durable()` can say what is missing. ADK has no registry of
-runners, flows or tools: each place that calls a model, a tool or a node is wrapped once, and what
-wraps it does nothing outside of durable agents in runs.
+ADK has no registry of runners, flows or tools: each place that calls a model, a tool or a node is
+wrapped once, and what wraps it does nothing outside of durable agents in runs.
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-import sys
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.adapters._shared import find_hooks, require_hooks
-
-TESTED = "2.13.0"
+from holdfast.adapters._hooks import Hooks
 
 _NAMES = (
     "google.adk.agents.context:Context.actions",
@@ -46,24 +42,15 @@ _OF_MCP = (
     f"{_MCP}.mcp_toolset:McpToolset.get_tools_with_prefix",
 )
 
+HOOKS = Hooks("google-adk", "2.13.0", _NAMES, of=(_MCP, _OF_MCP))
 
-FOUND = find_hooks(_NAMES)
+check = HOOKS.check
 
-
-def check() -> None:
-    of_mcp = find_hooks(_OF_MCP) if _MCP in sys.modules else {}  # to import it takes its time
-    require_hooks("google-adk", TESTED, {**FOUND, **of_mcp})
-
-
-def _named(name: str) -> Any:
-    return next(found for known, found in FOUND.items() if known.endswith(f":{name}"))
-
-
-AgentTool: Any = _named("AgentTool") or object
-NodeTool: Any = _named("NodeTool") or object
-invoke_callable: Any = _named("_invoke_callable")
-set_id_provider: Any = _named("set_id_provider")
-set_time_provider: Any = _named("set_time_provider")
+AgentTool: Any = HOOKS["AgentTool"] or object
+NodeTool: Any = HOOKS["NodeTool"] or object
+invoke_callable: Any = HOOKS["_invoke_callable"]
+set_id_provider: Any = HOOKS["set_id_provider"]
+set_time_provider: Any = HOOKS["set_time_provider"]
 
 
 def wrap(name: str, around: Callable[[Any], Any]) -> None:

@@ -22,7 +22,7 @@ from google.genai import types
 import holdfast
 from holdfast.adapters._shared import Place, as_step
 from holdfast.adapters.google_adk import hooks, mcp
-from holdfast.adapters.google_adk.options import Active, active, claim, enter, place
+from holdfast.adapters.google_adk.options import Active, active, claim, enter
 
 _RESULTS = (types.Part, types.FunctionResponse, types.Content, Event, RequestInput)
 _STEERING = (TransferToAgentTool, SetModelResponseTool, FinishTaskTool)
@@ -56,7 +56,7 @@ async def call_durably(
     if isinstance(tool, _STEERING) or getattr(tool, "func", None) is exit_loop:
         return await work()
     if _runs_nodes(tool, context):
-        return await place(now).branch(name, _nested(now, work))
+        return await now.place.nearest().branch(name, _nested(now, work))
     is_mcp = mcp.is_tool(tool)
     try:
         return await step_of(

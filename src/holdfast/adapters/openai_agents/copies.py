@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from agents import Agent, Handoff, Model, Tool
 
 import holdfast
+from holdfast.adapters._active import OPTIONS
 from holdfast.adapters._shared import AGENT_WORKFLOW
 from holdfast.adapters.openai_agents.model import as_durable
-from holdfast.adapters.openai_agents.options import OPTIONS, Options, active
+from holdfast.adapters.openai_agents.options import Options, active
 from holdfast.adapters.openai_agents.servers import durable_server
 from holdfast.adapters.openai_agents.tools import durable_tool, refuse_if_undurable
 
@@ -80,7 +81,7 @@ class _Durable:
         if holdfast.current_run() is None:
             return found
         options: Options = getattr(self, OPTIONS)
-        if active.get() is None:
+        if active() is None:
             raise holdfast.HoldfastError(
                 "a durable agent was run by a runner that knows nothing of it: call "
                 "agents.run.set_default_agent_runner before durable(), not after it"

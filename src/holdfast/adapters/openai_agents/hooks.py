@@ -1,15 +1,10 @@
-"""What of the SDK is used here though it is not documented, or is easily changed.
-
-All of it is looked up by name, so that `durable()` can say what is missing.
-"""
+"""What of the SDK is used here though it is not documented, or is easily changed."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.adapters._shared import find_hooks, require_hooks
-
-TESTED = "0.24.0"
+from holdfast.adapters._hooks import Hooks
 
 _NAMES = (
     "agents.agent:AgentBase.get_all_tools",
@@ -42,33 +37,25 @@ _NAMES = (
     "openai._models:construct_type",
 )
 
+HOOKS = Hooks("openai-agents", "0.24.0", _NAMES)
 
-FOUND = find_hooks(_NAMES)
+check = HOOKS.check
 
-
-def check() -> None:
-    require_hooks("openai-agents", TESTED, FOUND)
-
-
-def _named(name: str) -> Any:
-    return next(found for known, found in FOUND.items() if known.endswith(f":{name}"))
-
-
-AgentRunner: Any = _named("AgentRunner") or object
-Invoker: Any = _named("_FailureHandlingFunctionToolInvoker") or object
-SessionServer: Any = _named("_MCPServerWithClientSession") or ()
-OutputItem: Any = _named("TResponseOutputItem")
-StreamEvent: Any = _named("TResponseStreamEvent")
-attach_normalized_usage: Any = _named("_attach_normalized_usage")
-attach_raw_usage: Any = _named("_attach_raw_usage_snapshot")
-coerce_run_config: Any = _named("_coerce_run_config")
-construct_type: Any = _named("construct_type")
-deserialize_usage: Any = _named("deserialize_usage")
-get_default_agent_runner: Any = _named("get_default_agent_runner")
-mark_requests: Any = _named("_mark_requests_completed_without_usage")
-provider_managed_retries_disabled: Any = _named("provider_managed_retries_disabled")
-raw_usage: Any = _named("_extract_raw_usage_snapshot")
-requests_without_usage: Any = _named("_requests_for_response_without_usage")
-response_usage: Any = _named("_response_usage_to_usage")
-serialize_usage: Any = _named("serialize_usage")
-set_default_agent_runner: Any = _named("set_default_agent_runner")
+AgentRunner: Any = HOOKS["AgentRunner"] or object
+Invoker: Any = HOOKS["_FailureHandlingFunctionToolInvoker"] or object
+SessionServer: Any = HOOKS["_MCPServerWithClientSession"] or ()
+OutputItem: Any = HOOKS["TResponseOutputItem"]
+StreamEvent: Any = HOOKS["TResponseStreamEvent"]
+attach_normalized_usage: Any = HOOKS["_attach_normalized_usage"]
+attach_raw_usage: Any = HOOKS["_attach_raw_usage_snapshot"]
+coerce_run_config: Any = HOOKS["_coerce_run_config"]
+construct_type: Any = HOOKS["construct_type"]
+deserialize_usage: Any = HOOKS["deserialize_usage"]
+get_default_agent_runner: Any = HOOKS["get_default_agent_runner"]
+mark_requests: Any = HOOKS["_mark_requests_completed_without_usage"]
+provider_managed_retries_disabled: Any = HOOKS["provider_managed_retries_disabled"]
+raw_usage: Any = HOOKS["_extract_raw_usage_snapshot"]
+requests_without_usage: Any = HOOKS["_requests_for_response_without_usage"]
+response_usage: Any = HOOKS["_response_usage_to_usage"]
+serialize_usage: Any = HOOKS["serialize_usage"]
+set_default_agent_runner: Any = HOOKS["set_default_agent_runner"]

@@ -21,7 +21,12 @@ from agents import Model, ModelProvider, ModelResponse, ModelSettings
 
 import holdfast
 from holdfast.adapters._relay import Relay
-from holdfast.adapters._shared import as_step, ask_in_order, is_overflow
+from holdfast.adapters._shared import (
+    as_step,
+    ask_in_order,
+    is_overflow,
+    leave_retries_to_the_step,
+)
 from holdfast.adapters.openai_agents import hooks, wire
 from holdfast.adapters.openai_agents.options import Items, Options, active, place
 
@@ -140,8 +145,9 @@ class DurableModel(Model):
     async def _step(self, model: Model, asking: Asking, work: Callable[[], Awaitable[Any]]) -> Any:
         async def call() -> Any:
             try:
-                # The step tries again; the client need not.
-                with hooks.provider_managed_retries_disabled(True):
+                # The step tries again; the client need not. The SDK would copy it for each call.
+                is_quiet = leave_retries_to_the_step(getattr(model, "_client", None))
+                with hooks.provider_managed_retries_disabled(not is_quiet):
                     return await work()
             except Exception as error:
                 if not is_overflow(error):
@@ -204,7 +210,7 @@ def _found(model: str | Model) -> Model:
     """One of the models to turn to; a name means what it means to the run's own provider."""
     if not isinstance(model, str):
         return model
-    now = active.get()
+    now = active()
     assert now is not None, "only the runner asks a durable model in a run"
     return now.provider.get_model(model)
 

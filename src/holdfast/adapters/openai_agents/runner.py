@@ -21,7 +21,7 @@ from holdfast.adapters._shared import Place, blocking, under_free_name
 from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.copies import durable_copy
 from holdfast.adapters.openai_agents.model import DurableProvider, as_durable
-from holdfast.adapters.openai_agents.options import Active, Options, active, options_of
+from holdfast.adapters.openai_agents.options import Active, Options, entered, options_of
 from holdfast.adapters.openai_agents.sessions import durable_session
 
 _KEPT_ON_RESUME = ("run_config", "hooks", "session", "error_handlers")
@@ -114,12 +114,9 @@ def _prepared(options: Options, given: dict[str, Any]) -> Iterator[dict[str, Any
         else config.model,
         model_provider=DurableProvider(provider, options),
     )
-    token = active.set(Active(options, provider, Place()))
-    try:
+    with entered(Active(options, provider, Place())):
         session = durable_session(given.get("session"))
         yield {**given, "run_config": prepared, "session": session}
-    finally:
-        active.reset(token)
 
 
 def _resumed(given: dict[str, Any]) -> dict[str, Any]:

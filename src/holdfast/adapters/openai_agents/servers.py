@@ -46,7 +46,7 @@ class _DurableServer:
             return [tool.model_dump(mode="json", by_alias=True) for tool in listed]
 
         name = f"mcp.{server.name}.list_tools"
-        now = active.get()
+        now = active()
         retry = now.options.policy.for_tool(server.name) if now is not None else None
         recorded: Any = await place().claim(lambda: as_step(name, work, retry=retry))
         return [MCPTool.model_validate(tool) for tool in recorded]

@@ -1,16 +1,10 @@
-"""What of Strands is used here though it is not documented, or is easily changed.
-
-All of it is looked up by name, so that `durable()` can say what is missing.
-"""
+"""What of Strands is used here though it is not documented, or is easily changed."""
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
-from holdfast.adapters._shared import find_hooks, require_hooks
-
-TESTED = "1.62.0"
+from holdfast.adapters._hooks import Hooks
 
 _NAMES = (
     "strands._async:is_run_async_bridge",
@@ -48,24 +42,15 @@ _OF_MCP = (
     "strands.tools.mcp.mcp_client:MCPClient.stop",
 )
 
+HOOKS = Hooks("strands-agents", "1.62.0", _NAMES, of=(_MCP, _OF_MCP))
 
-FOUND = find_hooks(_NAMES)
+check = HOOKS.check
 
-
-def check() -> None:
-    of_mcp = find_hooks(_OF_MCP) if _MCP in sys.modules else {}  # to import it takes its time
-    require_hooks("strands-agents", TESTED, {**FOUND, **of_mcp})
-
-
-def _named(name: str) -> Any:
-    return next(found for known, found in FOUND.items() if known.endswith(f":{name}"))
-
-
-AgentAsTool: Any = _named("_AgentAsTool") or ()
-ConcurrencyController: Any = _named("_ConcurrencyController")
-HookRegistry: Any = _named("HookRegistry")
-InterruptState: Any = _named("_InterruptState")
-ToolInterruptEvent: Any = _named("ToolInterruptEvent") or ()
-ToolResultEvent: Any = _named("ToolResultEvent") or ()
-ToolStreamEvent: Any = _named("ToolStreamEvent") or ()
-is_run_async_bridge: Any = _named("is_run_async_bridge")
+AgentAsTool: Any = HOOKS["_AgentAsTool"] or ()
+ConcurrencyController: Any = HOOKS["_ConcurrencyController"]
+HookRegistry: Any = HOOKS["HookRegistry"]
+InterruptState: Any = HOOKS["_InterruptState"]
+ToolInterruptEvent: Any = HOOKS["ToolInterruptEvent"] or ()
+ToolResultEvent: Any = HOOKS["ToolResultEvent"] or ()
+ToolStreamEvent: Any = HOOKS["ToolStreamEvent"] or ()
+is_run_async_bridge: Any = HOOKS["is_run_async_bridge"]

@@ -23,7 +23,13 @@ from strands.types.exceptions import ContextWindowOverflowException, ModelThrott
 
 import holdfast
 from holdfast.adapters._relay import Relay
-from holdfast.adapters._shared import Place, as_step, ask_in_order, is_overflow
+from holdfast.adapters._shared import (
+    Place,
+    as_step,
+    ask_in_order,
+    is_overflow,
+    leave_retries_to_the_step,
+)
 from holdfast.adapters.strands import hooks
 from holdfast.adapters.strands.options import Messages, Options
 
@@ -173,23 +179,17 @@ def _advise(error: ModelThrottledException) -> None:
 
 
 def _once(model: M) -> M:
-    """Where the client is known, one that does not try again by itself: the step does. Each try of
-    a step sends the same key."""
+    """Where the client is known, it does not try again by itself: the step does. Each try of a step
+    sends the same key."""
     found = vars(model)
-    headers = {"Idempotency-Key": holdfast.idempotency_key()}
-    made: dict[str, Any] = {}
-    for where in ("_custom_client", "client"):
-        client: Any = found.get(where)
-        if hasattr(client, "with_options") and hasattr(client, "max_retries"):
-            made[where] = client.with_options(max_retries=0, default_headers=headers)
-    if not made and isinstance(found.get("client_args"), dict) and _makes_openai(model):
-        given = found["client_args"]
-        headers = {**headers, **(given.get("default_headers") or {})}
-        made["client_args"] = {**given, "max_retries": 0, "default_headers": headers}
-    if not made:
+    known = [leave_retries_to_the_step(found.get(name)) for name in ("_custom_client", "client")]
+    given = found.get("client_args")
+    if any(known) or not isinstance(given, dict) or not _makes_openai(model):
         return model
+    headers = {"Idempotency-Key": holdfast.idempotency_key()}
+    headers |= given.get("default_headers") or {}
     copied = copy.copy(model)
-    copied.__dict__.update(made)
+    copied.__dict__["client_args"] = {**given, "max_retries": 0, "default_headers": headers}
     return copied
 
 

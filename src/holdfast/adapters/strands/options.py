@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
 from strands.models import Model
 
 import holdfast
-from holdfast.adapters._shared import Place, Policy
+from holdfast.adapters import _active
+from holdfast.adapters._shared import Place
 
 Messages = list[Any]
 OnOverflow = Callable[[Messages], Messages | Awaitable[Messages]]
 """Makes what a model is given shorter."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    policy: Policy
-    models: Sequence[Model] = ()
-    on_overflow: OnOverflow | None = None
-    approvals: bool = True
+Options = _active.Options[Model, Messages]
 
 
 @dataclass(frozen=True)

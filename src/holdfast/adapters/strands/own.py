@@ -12,10 +12,10 @@ import functools
 from typing import Any, TypeVar
 
 import holdfast
+from holdfast.adapters._active import OPTIONS
 
 T = TypeVar("T")
 
-OPTIONS = "__holdfast_options__"
 INITIAL = "__holdfast_initial__"
 _STATES = "holdfast.strands"
 
