@@ -117,14 +117,14 @@ def outside(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
 
 def current_run() -> RunId | None:
     """The id of the run that this code is a part of; None outside of runs."""
-    where = scope()
+    where = current.get()  # a thread has a scope of its own, but no other run
     return where.frame.run.row.id if where is not None else None
 
 
 def scratch() -> dict[Any, Any]:
     """What this execution of the run keeps in memory: empty whenever the body begins, also on
     replay. Adapters keep there what belongs to a run and not to the process."""
-    where = scope()
+    where = current.get()
     if where is None:
         raise NotInRun("scratch() is for code inside of a run")
     return where.frame.run.scratch

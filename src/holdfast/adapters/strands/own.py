@@ -43,10 +43,8 @@ class Own:
         """They are there."""
 
     def __getattribute__(self, name: str) -> Any:
-        if not name.startswith("__"):
-            own = own_of(self)
-            if own is not None and name in own:
-                return own[name]
+        if name[:2] != "__" and (own := own_of(self)) is not None and name in own:
+            return own[name]
         return object.__getattribute__(self, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
