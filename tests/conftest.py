@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from holdfast.testing import Environment
 from holdfast.testing.postgres import PostgresServer
+from tests.helpers.emptied import EmptiedStores
 
 _numbers = itertools.count()
 
@@ -44,3 +45,15 @@ def postgres() -> Iterator[PostgresServer]:
 def postgres_url(postgres: PostgresServer) -> str:
     """A store that does not exist yet."""
     return f"{postgres.dsn}?schema=test_{next(_numbers)}"
+
+
+@pytest.fixture(scope="session")
+def _emptied_stores(postgres: PostgresServer) -> EmptiedStores:
+    return EmptiedStores(postgres)
+
+
+@pytest.fixture
+def emptied_stores(_emptied_stores: EmptiedStores) -> Iterator[EmptiedStores]:
+    """Stores that exist and hold nothing."""
+    yield _emptied_stores
+    _emptied_stores.give_back()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
-import itertools
 import logging
 from collections.abc import Iterator
 
 import pytest
 
-from holdfast.store import upgrade
 from holdfast.testing.kept_store import KeptStore
+from tests.helpers.emptied import EmptiedStores
 
 BOTH_STORES = {
     "test_answers",
@@ -30,8 +30,6 @@ BOTH_STORES = {
 """Modules whose tests run on PostgreSQL, too, as far as they open an Environment of their own: the
 engine's part that asks most of a store."""
 
-_numbers = itertools.count()
-
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.definition.path.stem not in BOTH_STORES:
@@ -41,8 +39,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 class OnPostgres(KeptStore):
+    def __init__(self, stores: EmptiedStores) -> None:
+        self.url = ""
+        self._stores = stores
+
     async def open(self) -> None:
-        await upgrade(self.url)
+        if not self.url:
+            super().__init__(await self._stores.take())
         await super().open()
 
 
@@ -51,10 +54,9 @@ def kept_in(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     """Where an Environment keeps its runs if it is not told: each has a place of its own."""
     where: str = getattr(request, "param", "memory")
     if where == "postgres":
-        url: str = request.getfixturevalue("postgres_url")
+        stores: EmptiedStores = request.getfixturevalue("emptied_stores")
         monkeypatch.setattr(
-            "holdfast.testing.environment.KeptStore",
-            lambda: OnPostgres(f"{url}_{next(_numbers)}"),
+            "holdfast.testing.environment.KeptStore", functools.partial(OnPostgres, stores)
         )
     return where
 
