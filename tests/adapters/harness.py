@@ -151,6 +151,10 @@ class World:
             for asked in self.model.requests
         ]
 
+    def asked_by_key(self) -> set[tuple[str, str | None]]:
+        keys = (asked.idempotency_key for asked in self.model.requests)
+        return set(zip(self.asked(), keys, strict=True))
+
     def effect_names(self) -> list[str]:
         """Each effect once: its receiver knows by the key that it has come again."""
         once = {(effect["name"], effect["key"]) for effect in self.effects.effects}
@@ -171,8 +175,9 @@ def check_every_kill(
 ) -> dict[str, Any]:
     """Kills the agent after its k-th commit, for every k (or each `every`-th), and lets a fresh
     process finish: it gives the same result, the model was asked no more than once for each answer
-    on record, and each effect happened once. at_once: it asks for several answers at once, and may
-    be killed while others are on their way. killed, check: what else to do then, and in the end.
+    on record, and each effect happened once. at_once: it does several things at once, and may be
+    killed while an answer is on its way, which is asked for again under the same key. killed,
+    check: what else to do then, and in the end.
     pace_seconds: between two pieces of a stream."""
     with World(zygote, case, script, answers, pace_seconds=pace_seconds) as world:
         undisturbed = world.run()
@@ -192,6 +197,8 @@ def check_every_kill(
             asked = Counter(world.asked())
             assert asked.keys() == needed.keys(), where
             assert all(n <= needed[one] + at_once for one, n in asked.items()), where
+            keys = Counter(one for one, _ in world.asked_by_key())
+            assert not at_once or all(n <= needed[one] for one, n in keys.items()), where
             assert world.effect_names() == effects, where
             check(world)
     raise AssertionError(f"the agent makes more than {COMMITS_MAX} commits")

@@ -20,7 +20,7 @@ import holdfast
 
 @holdfast.step
 async def ask(question: str) -> str:
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=120) as http:
         body = {"model": "m", "messages": [{"role": "user", "content": question}]}
         answer = await http.post(os.environ["MODEL"] + "/chat/completions", json=body)
         return answer.json()["choices"][0]["message"]["content"]
