@@ -95,10 +95,10 @@ class DurableSessions(BaseSessionService):
         event.timestamp = self._times.stamp()
         event = await super().append_event(session, event)
         session.last_update_time = event.timestamp
+        added = event.model_copy(deep=True)
         if self._is_in_memory:
-            await self._append(session, event.model_copy(deep=True))
+            await self._append_in_memory(session, added)
         else:
-            added = event.model_copy(deep=True)
             shown = {"author": event.author}
             await claim(
                 self._now,
@@ -116,18 +116,31 @@ class DurableSessions(BaseSessionService):
             config=GetSessionConfig(num_recent_events=_RECENT),
         )
         if stored is None:
-            raise SessionNotFoundError(f"session {session.id!r} was deleted while a run used it")
-        if not any(event.id == known.id for known in stored.events):
+            raise _deleted(session)
+        if _is_new(event, stored):
             await self._inner.append_event(stored, event)
+
+    async def _append_in_memory(self, session: Session, event: Event) -> None:
+        """Without a copy of the conversation, which would be as long as that is."""
+        stored = self._in_memory(session).get(session.id)
+        if stored is None:
+            raise _deleted(session)
+        if _is_new(event, stored):
+            stub = Session(id=session.id, app_name=session.app_name, user_id=session.user_id)
+            await self._inner.append_event(stub, event)
 
     def _remember(self, session: Session) -> None:
         """In memory, a session of a process that is gone."""
-        if not self._is_in_memory:
-            return
+        if self._is_in_memory:
+            known = self._in_memory(session)
+            if session.id not in known:
+                known[session.id] = session.model_copy(deep=True)
+
+    def _in_memory(self, session: Session) -> dict[str, Session]:
         inner: Any = self._inner
-        known = inner.sessions.setdefault(session.app_name, {}).setdefault(session.user_id, {})
-        if session.id not in known:
-            known[session.id] = session.model_copy(deep=True)
+        of_app: dict[str, Any] = inner.sessions.setdefault(session.app_name, {})
+        known: dict[str, Session] = of_app.setdefault(session.user_id, {})
+        return known
 
     # Not used by a runner
 
@@ -145,3 +158,11 @@ class DurableSessions(BaseSessionService):
     async def flush(self) -> None:
         if holdfast.current_run() is None or self._is_in_memory:
             await self._inner.flush()
+
+
+def _deleted(session: Session) -> SessionNotFoundError:
+    return SessionNotFoundError(f"session {session.id!r} was deleted while a run used it")
+
+
+def _is_new(event: Event, stored: Session) -> bool:
+    return not any(event.id == known.id for known in stored.events[-_RECENT:])
