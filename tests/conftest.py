@@ -9,13 +9,16 @@ import gc
 import itertools
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from holdfast.testing import Environment
 from holdfast.testing.postgres import PostgresServer
-from tests.helpers.emptied import EmptiedStores
+
+if TYPE_CHECKING:
+    from tests.helpers.emptied import EmptiedStores
 
 _numbers = itertools.count()
 
@@ -49,6 +52,9 @@ def postgres_url(postgres: PostgresServer) -> str:
 
 @pytest.fixture(scope="session")
 def _emptied_stores(postgres: PostgresServer) -> EmptiedStores:
+    # With a driver that the environments of the frameworks do without.
+    from tests.helpers.emptied import EmptiedStores
+
     return EmptiedStores(postgres)
 
 
