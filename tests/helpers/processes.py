@@ -41,8 +41,13 @@ def eventually(look: Callable[[], T], what: str, seconds: float = SECONDS_MAX) -
 
 def environment(**changes: str) -> dict[str, str]:
     """The environment for a child: this one's, without what would change Holdfast's behaviour."""
-    kept = {k: v for k, v in os.environ.items() if k not in ("HOLDFAST_DB", "PYTHONHASHSEED")}
-    return {**kept, "PYTHONPATH": str(ROOT / "src"), "PYTHONUTF8": "1", **changes}
+    kept = {k: v for k, v in os.environ.items() if k != "HOLDFAST_DB"}
+    ours = {
+        "PYTHONPATH": str(ROOT / "src"),
+        "PYTHONUTF8": "1",
+        "PYTHONHASHSEED": "0",  # without one a worker starts itself a second time
+    }
+    return {**kept, **ours, **changes}
 
 
 def holdfast(*arguments: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:

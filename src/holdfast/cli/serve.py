@@ -59,7 +59,6 @@ def worker(
     supervisor_fd: Annotated[int | None, typer.Option(SUPERVISOR_OPTION, hidden=True)] = None,
 ) -> None:
     """Run one worker process."""
-    process.fix_hash_seed()
     options = ProcessOptions(
         grace=None if grace is None else timedelta(seconds=grace),
         until_idle=until_idle,
