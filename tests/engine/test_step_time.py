@@ -84,7 +84,7 @@ async def test_nor_does_it_matter_that_the_process_had_no_turn_until_it_was_over
 
 
 class HeldUp(KeptStore):
-    """Is back from its first look at a promise only when the time-out around it is overdue."""
+    """Takes so long to write a promise down that the time-out around it is overdue by then."""
 
     async def commit(self, operations: Sequence[Operation], *, request: str = "") -> list[Outcome]:
         outcomes = await super().commit(operations, request=request)
