@@ -32,7 +32,8 @@ def test_a_process_that_has_made_other_runs_goes_on_as_well(zygote: Zygote) -> N
     script, _ = ALL["own_run"]
     for k in (2, 5, 8):
         with World(zygote, "warm", script) as world:
-            assert world.run(die_after=k) is None
+            # What goes into one commit depends on who is quicker: there may be fewer than eight.
+            assert world.run(die_after=k) is None or k == 8
             finished = world.run()
             assert finished is not None
             assert finished["result"] == ANSWER
