@@ -14,21 +14,24 @@ import holdfast
 from holdfast.store import upgrade
 from tests.crash.agent import client
 from tests.crash.fleet import Fleet, Observer
+from tests.helpers.emptied import EmptiedStores
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store that may not exist yet."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/crash.db"
-    made: str = request.getfixturevalue("postgres_url")
-    return made
+def kind(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
 
 
 @pytest.fixture
-async def url(store_url: str) -> str:
-    await upgrade(store_url)
-    return store_url
+async def url(kind: str, tmp_path: Path, request: pytest.FixtureRequest) -> str:
+    """A store that holds nothing."""
+    if kind == "postgres":
+        stores: EmptiedStores = request.getfixturevalue("emptied_stores")
+        return await stores.take()
+    made = f"sqlite:///{tmp_path}/crash.db"
+    await upgrade(made)
+    return made
 
 
 @pytest.fixture

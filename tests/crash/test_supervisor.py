@@ -100,10 +100,8 @@ class Site:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.full)])
-def store_url(request, tmp_path):
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/agent.db"
-    return request.getfixturevalue("postgres_url")
+def kind(request):
+    return request.param
 
 
 @pytest.fixture

@@ -6,5 +6,5 @@ import pytest
 
 
 @pytest.fixture
-def store_url(postgres_url: str) -> str:
-    return postgres_url
+def kind() -> str:
+    return "postgres"
