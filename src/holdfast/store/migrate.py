@@ -4,6 +4,7 @@ The version of a database is the number of the last file applied to it. What thi
 is decide when to upgrade: SQLite does it on open, under the write lock.
 """
 
+import functools
 import os
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ class Migration(NamedTuple):
     sql: str
 
 
-def migrations(dialect: str = "sqlite") -> list[Migration]:
+@functools.cache  # each opening of a store asks several times
+def migrations(dialect: str = "sqlite") -> tuple[Migration, ...]:
     folder = os.path.join(os.path.dirname(__file__), "sql", dialect, "migrations")
     found = []
     for file in sorted(os.listdir(folder)):
@@ -27,10 +29,10 @@ def migrations(dialect: str = "sqlite") -> list[Migration]:
     assert versions == list(range(1, len(found) + 1)), (
         f"migrations of {dialect} are not numbered densely"
     )
-    return found
+    return tuple(found)
 
 
-def missing(from_version: int, dialect: str = "sqlite") -> list[Migration]:
+def missing(from_version: int, dialect: str = "sqlite") -> tuple[Migration, ...]:
     """What a database of this version still needs."""
     found = migrations(dialect)
     if from_version > len(found):
