@@ -76,10 +76,12 @@ approval
 child
 continue_as
 current_run
+here
 idempotency_key
 now
 on_leave
 once
+placed
 promise
 race
 random

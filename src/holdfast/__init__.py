@@ -9,7 +9,7 @@ from holdfast.client import Holdfast, Run
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.codec import register
 from holdfast.engine.child import child, start
-from holdfast.engine.context import current_run, on_leave, scratch
+from holdfast.engine.context import current_run, here, on_leave, placed, scratch
 from holdfast.engine.preview import Preview
 from holdfast.engine.promise import Decision, approval, promise
 from holdfast.engine.race import race
@@ -152,10 +152,12 @@ __all__ = [
     "child",
     "continue_as",
     "current_run",
+    "here",
     "idempotency_key",
     "now",
     "on_leave",
     "once",
+    "placed",
     "promise",
     "race",
     "random",

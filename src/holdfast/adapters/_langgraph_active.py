@@ -6,13 +6,15 @@ import contextlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.language_models import BaseChatModel
 
 import holdfast
 from holdfast.adapters._active import Now
-from holdfast.adapters._shared import Policy, as_step, as_thread_step
+from holdfast.adapters._shared import Place, Policy, as_step, as_thread_step
+
+T = TypeVar("T")
 
 OnOverflow = Callable[[list[Any]], Any]
 _MISSING = object()
@@ -61,6 +63,15 @@ class Active:
     new_id: Callable[[], str]  # for checkpoints and messages; the same on every replay
     memory: Memory | None = None
     path: tuple[str, ...] = ()  # of the nodes around
+    place: Place = field(default_factory=Place)  # where its calls belong
+    within: tuple[str, ...] = ()  # the nodes around in the same place, which are graphs themselves
+
+    def name(self, what: str) -> str:
+        return ".".join((*self.within, what))
+
+    def claim(self, make: Callable[[], T]) -> T:
+        """Makes a durable call where it belongs, and not in a task of the framework's."""
+        return self.place.nearest().claim(make)
 
 
 _now = Now[Active]("holdfast.langgraph")
@@ -70,7 +81,8 @@ active, entered = _now.found, _now.entered
 
 def inside(found: Active, *path: str) -> contextlib.AbstractContextManager[None]:
     """In a step that can be interrupted and begun again."""
-    return entered(replace(found, memory=Memory(), path=(*found.path, *path)))
+    path = (*found.path, *path)
+    return entered(replace(found, memory=Memory(), path=path, place=Place(), within=()))
 
 
 def place_of(config: Any) -> str | None:
@@ -78,9 +90,13 @@ def place_of(config: Any) -> str | None:
     found = (config or {}).get("metadata") or {}
     if "langgraph_node" not in found or "langgraph_step" not in found:
         return None
-    path: tuple[Any, ...] = found.get("langgraph_path") or ()
-    one_of_many = f".{path[1]}" if len(path) > 1 and path[0] == "__pregel_push" else ""
-    return f"{found['langgraph_node']}:{found['langgraph_step']}{one_of_many}"
+    return f"{found['langgraph_node']}:{found['langgraph_step']}{one_of_many(config)}"
+
+
+def one_of_many(config: Any) -> str:
+    """Which one, of those to which a `Send` was sent."""
+    path: tuple[Any, ...] = (config.get("metadata") or {}).get("langgraph_path") or ()
+    return f".{path[1]}" if len(path) > 1 and path[0] == "__pregel_push" else ""
 
 
 # Calls as steps
@@ -92,16 +108,20 @@ async def call(
     *,
     shown: Any = None,
     retry: holdfast.Retry | None = None,
+    place: Place,
 ) -> Any:
+    def make() -> Awaitable[Any]:
+        return place.nearest().claim(lambda: as_step(name, work, shown=shown, retry=retry))
+
     found = active()
     memory = found.memory if found else None
     if memory is None:
-        return await as_step(name, work, shown=shown, retry=retry)
-    place = memory.place(name)
-    if (known := memory.find(place, shown)) is not _MISSING:
+        return await make()
+    asked = memory.place(name)
+    if (known := memory.find(asked, shown)) is not _MISSING:
         return known
-    result = await as_step(name, work, shown=shown, retry=retry)
-    memory.keep(place, shown, result)
+    result = await make()
+    memory.keep(asked, shown, result)
     return result
 
 

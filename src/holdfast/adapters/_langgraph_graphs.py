@@ -94,11 +94,15 @@ class DurableGraph:
         settings: Settings = self.__dict__.get(_SETTINGS) or (
             outer.settings if outer else Settings()
         )
-        start = holdfast.once(_start, name="graph")
         path = outer.path if outer else ()
-        if outer is not None and outer.memory is None and (place := place_of(config)):
-            path = (*path, place)  # it is a node itself
-        return Active(settings, new_ids(start), path=path)
+        if outer is None or outer.memory is not None or not (node := place_of(config)):
+            return Active(settings, new_ids(holdfast.once(_start, name="graph")), path=path)
+        # It is a node itself, and its nodes belong to where the graph around it is.
+        within = (*outer.within, node)
+        name = ".".join((*within, "graph"))
+        start = outer.claim(lambda: holdfast.once(_start, name=name))
+        path = (*path, node)
+        return Active(settings, new_ids(start), path=path, place=outer.place, within=within)
 
 
 def _start() -> list[int]:

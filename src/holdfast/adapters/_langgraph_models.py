@@ -24,7 +24,7 @@ import holdfast
 from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import Settings, active, call, call_in_thread
 from holdfast.adapters._relay import Relay, StreamBroken
-from holdfast.adapters._shared import is_overflow, leave_retries_to_the_step
+from holdfast.adapters._shared import Place, is_overflow, leave_retries_to_the_step
 
 try:
     from langchain_core.exceptions import ContextOverflowError as _TheirOverflow
@@ -90,6 +90,7 @@ class Asks:
         self._models = [model, *settings.models]
         self._settings = settings
         self._retry = settings.policy.retry
+        self._place = Place()  # who asks, before LangChain makes tasks of it
 
     # The four
 
@@ -163,7 +164,7 @@ class Asks:
 
             try:
                 question = _shown(model, given, options)
-                return await call(STEP, work, shown=question, retry=self._retry)
+                return await call(STEP, work, shown=question, retry=self._retry, place=self._place)
             except holdfast.ContextOverflow:
                 if self._settings.on_overflow is None or shortened == _OVERFLOWS_MAX:
                     raise

@@ -7,6 +7,7 @@ streamed is recorded with it, and on replay streamed again, as it was.
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 from langchain_core.messages import BaseMessage
@@ -20,9 +21,9 @@ from langgraph.pregel.protocol import StreamProtocol
 
 import holdfast
 from holdfast.adapters import _langgraph_values as values
-from holdfast.adapters._langgraph_active import active, inside, place_of
+from holdfast.adapters._langgraph_active import active, inside, one_of_many, place_of
 from holdfast.adapters._langgraph_interrupts import answered, ask_caller, under
-from holdfast.adapters._shared import as_step
+from holdfast.adapters._shared import Place, as_step
 
 _CONF = "configurable"
 _STREAM, _RUNTIME, _NS = "__pregel_stream", "__pregel_runtime", "checkpoint_ns"
@@ -67,7 +68,7 @@ class DurableNode(Runnable[Any, Any]):
         ran = False
 
         async def once(given: Any) -> Any:
-            return await self.bound.ainvoke(input, given, **kwargs)
+            return await placed(self.bound).ainvoke(input, given, **kwargs)
 
         async def work() -> Any:
             nonlocal ran
@@ -82,8 +83,11 @@ class DurableNode(Runnable[Any, Any]):
             return {**done, "streamed": streamed.items} if streamed.items else done
 
         retry = self._retry or found.settings.policy.retry
+        name = found.name(self._name + one_of_many(config))
         try:
-            done = await as_step(self._name, work, retry=retry, returns=self._returns)
+            done = await found.claim(
+                lambda: as_step(name, work, retry=retry, returns=self._returns)
+            )
         except BaseException:
             streamed.preview.end(returned=False)
             raise
@@ -93,6 +97,24 @@ class DurableNode(Runnable[Any, Any]):
         if "for_parent" in done:
             raise ParentCommand(done["for_parent"])
         return ask_caller(done["returned"])
+
+
+def placed(bound: Any) -> Any:
+    """A sync function is called in a thread; what it calls belongs to the node all the same."""
+    made = getattr(bound, "afunc", None)
+    if not isinstance(made, functools.partial) or bound.func not in made.args:
+        return bound
+    function, place = bound.func, Place()
+
+    @functools.wraps(function)
+    def entering(*args: Any, **kwargs: Any) -> Any:
+        with place.entered():
+            return function(*args, **kwargs)
+
+    copied = copy.copy(bound)
+    args = [entering if one is function else one for one in made.args]
+    copied.afunc = functools.partial(made.func, *args, **made.keywords)
+    return copied
 
 
 class Streamed:

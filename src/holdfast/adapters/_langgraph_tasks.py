@@ -12,6 +12,7 @@ from langgraph._internal._runnable import is_async_callable
 import holdfast
 from holdfast.adapters._langgraph_active import Active, active, call, call_in_thread, inside
 from holdfast.adapters._langgraph_interrupts import answered, answered_in_thread, ask_caller
+from holdfast.adapters._shared import Place
 
 _ONCE = holdfast.Retry(attempts=1)
 
@@ -45,6 +46,7 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
 
 def _stepped(func: Callable[..., Any], found: Active, retry: holdfast.Retry | None) -> Any:
     name = getattr(func, "__name__", type(func).__name__)
+    place = Place(name)  # now: of those that run at once, any may be the first
 
     @functools.wraps(func)
     async def stepped(*args: Any, **kwargs: Any) -> Any:
@@ -55,7 +57,7 @@ def _stepped(func: Callable[..., Any], found: Active, retry: holdfast.Retry | No
             with inside(found):
                 return await answered("/".join((*found.path, name)), None, once)
 
-        return ask_caller(await call(name, work, retry=retry))
+        return ask_caller(await call(name, work, retry=retry, place=place))
 
     return stepped
 
@@ -64,6 +66,7 @@ def _stepped_in_thread(
     func: Callable[..., Any], found: Active, retry: holdfast.Retry | None
 ) -> Any:
     name = getattr(func, "__name__", type(func).__name__)
+    place = Place(name)  # now: of those that run at once, any may be the first
 
     @functools.wraps(func)
     def stepped(*args: Any, **kwargs: Any) -> Any:
@@ -74,6 +77,7 @@ def _stepped_in_thread(
             with inside(found):
                 return answered_in_thread("/".join((*found.path, name)), None, once)
 
-        return ask_caller(call_in_thread(name, work, retry=retry))
+        with place.entered():
+            return ask_caller(call_in_thread(name, work, retry=retry))
 
     return stepped

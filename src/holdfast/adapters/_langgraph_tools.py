@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
+import inspect
 from collections.abc import Callable
 from typing import Any
 
-from langchain_core.tools import BaseTool, ToolException
+from langchain_core.tools import BaseTool, StructuredTool, Tool, ToolException
 
 import holdfast
 from holdfast.adapters._langgraph_active import Active, active, call, call_in_thread, inside
 from holdfast.adapters._langgraph_interrupts import answered, answered_in_thread, ask_caller
+from holdfast.adapters._shared import Place
 
+_OF_FUNCTIONS = (StructuredTool, Tool)
 # What a tool says with it is meant for the model.
 _DEFAULT = holdfast.Retry(give_up_on=(ToolException,))
 
@@ -31,14 +36,17 @@ def _arun(original: Callable[..., Any]) -> Callable[..., Any]:
             return await original(self, tool_input, *args, **kwargs)
 
         async def once(config: Any) -> Any:
-            return await original(self, tool_input, *args, **{**kwargs, "config": config})
+            tool = placed(self)
+            return await original(tool, tool_input, *args, **{**kwargs, "config": config})
 
         async def work() -> Any:
             with inside(found):
                 return await answered(call_id or self.name, kwargs.get("config"), once)
 
         shown, retry = _shown(self, tool_input), _retry(self, found)
-        return ask_caller(await call(_name(self, call_id), work, shown=shown, retry=retry))
+        place = found.place if call_id else Place()
+        name = _name(self, call_id)
+        return ask_caller(await call(name, work, shown=shown, retry=retry, place=place))
 
     return arun
 
@@ -59,9 +67,37 @@ def _run(original: Callable[..., Any]) -> Callable[..., Any]:
                 return answered_in_thread(call_id or self.name, kwargs.get("config"), once)
 
         shown, retry = _shown(self, tool_input), _retry(self, found)
-        return ask_caller(call_in_thread(_name(self, call_id), work, shown=shown, retry=retry))
+        name = _name(self, call_id)
+        with found.place.entered() if call_id else contextlib.nullcontext():
+            return ask_caller(call_in_thread(name, work, shown=shown, retry=retry))
 
     return run
+
+
+def placed(tool: BaseTool) -> BaseTool:
+    """LangChain calls tools in tasks and threads of its own; what they call belongs to the step."""
+    copied: Any = copy.copy(tool)
+    names = ("func", "coroutine") if isinstance(tool, _OF_FUNCTIONS) else ("_run", "_arun")
+    for name in names:
+        function = getattr(tool, name, None)
+        if function is not None and not (name == "_arun" and type(tool)._arun is BaseTool._arun):
+            copied.__dict__[name] = _entering(function, Place())
+    made: BaseTool = copied
+    return made
+
+
+def _entering(function: Callable[..., Any], place: Place) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def entering(*args: Any, **kwargs: Any) -> Any:
+        with place.entered():
+            return function(*args, **kwargs)
+
+    @functools.wraps(function)
+    async def entering_async(*args: Any, **kwargs: Any) -> Any:
+        with place.entered():
+            return await function(*args, **kwargs)
+
+    return entering_async if inspect.iscoroutinefunction(function) else entering
 
 
 def _is_valid(tool: BaseTool, tool_input: Any, call_id: str | None) -> bool:

@@ -46,7 +46,7 @@ from holdfast.adapters._pydantic_ai_model import (
 )
 from holdfast.adapters._pydantic_ai_state import ToolState
 from holdfast.adapters._questions import about_call
-from holdfast.adapters._shared import Policy, as_step, is_overflow
+from holdfast.adapters._shared import Place, Policy, as_step, is_overflow
 
 _THREADS_MAX = 64
 _KINDS_MAX = 1000
@@ -84,10 +84,12 @@ class Durability(BaseDurabilityCapability[Any]):
     )
 
     def __init__(self, name: str, options: Options) -> None:
+        self._place = Place()  # where the agent is run: the framework's own tasks come and go
         others = {f"{name}:{n}": Another(model) for n, model in enumerate(options.models, 1)}
         super().__init__(name=name, models=others)
         self._options, self._others = options, tuple(others.values())
         self._steps = Steps(agent_name=name, config=Retries(options.policy))
+        self._steps.place = self._place
 
     @property
     def in_durable_context(self) -> bool:
@@ -108,14 +110,14 @@ class Durability(BaseDurabilityCapability[Any]):
             _without_operations.add(kinds)
 
     def get_default_run_id(self) -> str | None:
-        return str(holdfast.uuid4())
+        return str(self._place.claim(holdfast.uuid4))
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         return conversation_id_from_run_id(run_id)
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         # The framework's own threads are hidden from the event loop, and so from the run.
-        with AbstractAgent.using_thread_executor(_threads()):
+        with AbstractAgent.using_thread_executor(_threads()), self._place.entered():
             return await handler()
 
     async def before_run(self, ctx: Any) -> None:
@@ -184,14 +186,15 @@ class Durability(BaseDurabilityCapability[Any]):
     ) -> DeferredToolResults | None:
         if not self._options.approvals:
             return None
-        approvals = {
-            call.tool_call_id: holdfast.approval(_name(call), _question(call))
-            for call in requests.approvals
-        }
-        calls = {
-            call.tool_call_id: holdfast.promise(_name(call), prompt=_question(call))
-            for call in requests.calls
-        }
+        with self._place.entered():
+            approvals = {
+                call.tool_call_id: holdfast.approval(_name(call), _question(call))
+                for call in requests.approvals
+            }
+            calls = {
+                call.tool_call_id: holdfast.promise(_name(call), prompt=_question(call))
+                for call in requests.calls
+            }
         answers = await asyncio.gather(*approvals.values(), *calls.values())
         decisions, results = answers[: len(approvals)], answers[len(approvals) :]
         return DeferredToolResults(
@@ -234,6 +237,8 @@ class Retries:
 
 
 class Steps(JournalCallableOperationBackend[Any]):
+    place: Place
+
     async def execute(
         self,
         *,
@@ -249,7 +254,10 @@ class Steps(JournalCallableOperationBackend[Any]):
                 return await self._model(f"{agent}.model", body, cache_key[1], config)
             case ToolsetCallToolId():
                 return await self._tool(agent, body, cache_key, config)
-        return await as_step(name, body, retry=config)
+        return await self._step(name, body, retry=config)
+
+    def _step(self, *args: Any, **options: Any) -> Awaitable[Any]:
+        return self.place.nearest().claim(lambda: as_step(*args, **options))
 
     async def _model(
         self,
@@ -269,7 +277,7 @@ class Steps(JournalCallableOperationBackend[Any]):
                     raise holdfast.ContextOverflow(str(error)) from error
                 raise
 
-        answer: Any = await as_step(name, work, shown=_shown(messages), retry=retry)
+        answer: Any = await self._step(name, work, shown=_shown(messages), retry=retry)
         if relay is not None:
             relay.answered = answer["events"]
         return answer["value"]
@@ -291,7 +299,7 @@ class Steps(JournalCallableOperationBackend[Any]):
         approved = ":approved" if ctx.tool_call_approved else ""
         name = f"{agent}.{tool}:{ctx.tool_call_id}{approved}"
         try:
-            done = await as_step(name, work, shown=_asked_for(ctx), retry=retry)
+            done = await self._step(name, work, shown=_asked_for(ctx), retry=retry)
         finally:
             state.end()
         state.make_again(done)

@@ -7,6 +7,7 @@ pass anything on. Outside of runs it does nothing at all.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import dataclasses
 import datetime
@@ -138,8 +139,8 @@ class Place:
     framework's next version. Calls that are made under a place are named as if made there.
     """
 
-    def __init__(self) -> None:
-        self._context = contextvars.copy_context()
+    def __init__(self, branch: str | None = None) -> None:
+        self._context = holdfast.here(branch)
         self._step = _step_here()
 
     @property
@@ -156,9 +157,13 @@ class Place:
         """Of the workflow itself, not of a step."""
         return not self._step
 
-    def claim(self, make: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    def claim(self, make: Callable[[], T]) -> T:
         """Makes a durable call; it can be awaited anywhere."""
         return self._context.run(make)
+
+    def entered(self) -> contextlib.AbstractContextManager[None]:
+        """For code that a framework calls from a task or thread of its own."""
+        return holdfast.placed(self._context)
 
     def branch(self, name: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """A task for something that happens beside others; what it calls is named under it."""

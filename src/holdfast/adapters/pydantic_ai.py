@@ -110,14 +110,27 @@ def _model(given: Model | str) -> Model:
 def _durable_kind(kind: type[Any]) -> type[Any]:
     """The agent's own class, whose runs are journaled when they are a part of a run of Holdfast."""
 
+    def durably(self: Any, given: Sequence[Any] | None) -> Sequence[Any] | None:
+        if holdfast.current_run() is None or any(
+            isinstance(one, Durability) for one in given or ()
+        ):
+            return given
+        return [*(given or ()), Durability(self.name, self._holdfast)]
+
     @asynccontextmanager
     async def iter(
         self: Any, *args: Any, capabilities: Sequence[Any] | None = None, **options: Any
     ) -> AsyncIterator[AgentRun[Any, Any]]:
-        if holdfast.current_run() is not None:
-            capabilities = [*(capabilities or ()), Durability(self.name, self._holdfast)]
-        async with kind.iter(self, *args, capabilities=capabilities, **options) as run:
+        given = durably(self, capabilities)
+        async with kind.iter(self, *args, capabilities=given, **options) as run:
             yield run
+
+    def run_stream_events(
+        self: Any, *args: Any, capabilities: Sequence[Any] | None = None, **options: Any
+    ) -> Any:
+        # Now, and not in the task that it makes later.
+        given = durably(self, capabilities)
+        return kind.run_stream_events(self, *args, capabilities=given, **options)
 
     def run_sync(self: Any, *args: Any, **options: Any) -> Any:
         if holdfast.current_run() is None:
@@ -133,7 +146,12 @@ def _durable_kind(kind: type[Any]) -> type[Any]:
             "run_sync(), or run_stream() in an async workflow"
         )
 
-    own = {"iter": iter, "run_sync": run_sync, "run_stream_sync": run_stream_sync}
+    own = {
+        "iter": iter,
+        "run_stream_events": run_stream_events,
+        "run_sync": run_sync,
+        "run_stream_sync": run_stream_sync,
+    }
     return type(kind.__name__, (kind,), own)
 
 

@@ -12,9 +12,10 @@ they know nothing of the order between scopes.
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from holdfast.errors import BadValue, NotInRun
@@ -106,6 +107,33 @@ def scope() -> Scope | None:
         if pair is not None and pair[0] is found:
             return pair[1]
     return found
+
+
+def here(branch: str | None = None) -> contextvars.Context:
+    """A copy of the context that is of this task or thread; see `placed`. branch: or of a branch of
+    that name, as if a task were made of it, for what is called beside others."""
+    context, where = contextvars.copy_context(), scope()
+    context.run(current.set, where.branch(branch) if where is not None and branch else where)
+    return context
+
+
+@contextlib.contextmanager
+def placed(context: contextvars.Context) -> Iterator[None]:
+    """The code inside makes its durable calls, and its tasks, as if it were where `context` was
+    taken by `here()`: the same names, the same counters. For adapters, whose frameworks call the
+    user's code from tasks and threads of their own, which would be in its keys. Both places are of
+    the same step, or of the same workflow's body; otherwise nothing happens."""
+    there, here = context.get(current), scope()
+    if there is None or here is None or there.frame is not here.frame:
+        yield
+        return
+    token, pair = current.set(there), _submission.pair
+    _submission.pair = None  # a thread, too, is where it is told to be
+    try:
+        yield
+    finally:
+        _submission.pair = pair
+        current.reset(token)
 
 
 def outside(call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

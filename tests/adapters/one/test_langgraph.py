@@ -55,16 +55,22 @@ def test_of_a_superstep_only_the_node_that_failed_runs_again(zygote: Zygote, eve
 # People
 
 
+ANSWERS = {
+    "publish:1": "Owls",
+    "archive:1": "attic",
+    "publish:1#2": "Ada",
+    "inner:2/check:1": "yes",
+}
+HELPED: dict[str, Any] = {
+    "boss": [Reply(tool_calls=[("helper", {"task": "small"})]), "Thanks."],
+    "small": [Reply(tool_calls=[("delete", {"path": "a"})]), "Helped."],
+}
+
+
 @EVERY
 def test_several_interrupts_are_answered_one_by_one(zygote: Zygote, every: int) -> None:
-    answers = {
-        "publish:1": "Owls",
-        "archive:1": "attic",
-        "publish:1#2": "Ada",
-        "inner:2/check:1": "yes",
-    }
     script = {"verdict": "fine"}
-    outcome = check_every_kill(zygote, "interrupted", script, answers=answers, every=every)
+    outcome = check_every_kill(zygote, "interrupted", script, answers=ANSWERS, every=every)
     assert set(outcome["result"]["found"]) == {"Owls by Ada", "attic", "fine", "yes"}
 
 
@@ -96,11 +102,7 @@ def test_people_see_what_a_graph_asks(zygote: Zygote) -> None:
 
 def test_people_see_what_an_agent_as_a_tool_asks(zygote: Zygote) -> None:
     asked: people.Answers = {"call_0_0": ("yes", '{"delete":"a"}')}
-    script: dict[str, Any] = {
-        "boss": [Reply(tool_calls=[("helper", {"task": "small"})]), "Thanks."],
-        "small": [Reply(tool_calls=[("delete", {"path": "a"})]), "Helped."],
-    }
-    said = people.check(zygote, "helped", script, asked)
+    said = people.check(zygote, "helped", HELPED, asked)
     assert said == [["human", "boss"], ["ai", ""], ["tool", "Helped."], ["ai", "Thanks."]]
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import copy
 import functools
 import itertools
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 from crewai import Crew
@@ -30,6 +31,7 @@ import holdfast
 from holdfast.adapters._relay import Relay
 from holdfast.adapters._shared import (
     AGENT_WORKFLOW,
+    Place,
     as_thread_step,
     in_own_thread,
     require_name,
@@ -66,6 +68,14 @@ class DurableCrew(Crew):
             return await super().akickoff(inputs, input_files, from_checkpoint)
         return await self.kickoff_async(inputs, input_files, from_checkpoint)
 
+    async def kickoff_for_each_async(self, *args: Any, **kwargs: Any) -> Any:
+        with _at_once():
+            return await super().kickoff_for_each_async(*args, **kwargs)
+
+    async def akickoff_for_each(self, *args: Any, **kwargs: Any) -> Any:
+        with _at_once():
+            return await super().akickoff_for_each(*args, **kwargs)
+
     def __getattr__(self, name: str) -> Any:
         if name == AGENT_WORKFLOW:
             require_name(self, None)  # where it would be started: it says how to name it
@@ -75,6 +85,21 @@ class DurableCrew(Crew):
     def copy(self) -> Any:  # type: ignore[override]
         """For `kickoff_for_each`, which works on copies."""
         return durable_crew(working_copy(self, uuid.uuid4), settings_of(self))
+
+
+_several: contextvars.ContextVar[Place | None] = contextvars.ContextVar(
+    "holdfast.crewai.several", default=None
+)
+
+
+@contextlib.contextmanager
+def _at_once() -> Iterator[None]:
+    """CrewAI makes tasks for several kickoffs, which are not to be in their keys."""
+    token = _several.set(Place() if holdfast.current_run() is not None else None)
+    try:
+        yield
+    finally:
+        _several.reset(token)
 
 
 def durable_crew(crew: Any, settings: Settings) -> Any:
@@ -166,7 +191,9 @@ class Kickoff:
         streaming()._set_result(self._told(await calling))
 
     def _step(self) -> asyncio.Future[dict[str, Any]]:
-        return in_own_thread(self._name, self._work, **self._options)
+        around = _several.get()
+        with around.entered() if around is not None else contextlib.nullcontext():
+            return in_own_thread(self._name, self._work, **self._options)
 
     def _work(self) -> dict[str, Any]:
         """In the step."""

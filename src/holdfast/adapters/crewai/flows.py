@@ -120,9 +120,13 @@ class DurableFlow(Flow):  # type: ignore[type-arg]  # with one, it would set the
         return Reviewer(found)
 
     def _collapse_to_outcome(self, feedback: str, outcomes: Any, llm: Any) -> str:
-        if self._running() is not None and feedback.strip() in outcomes:
+        found = self._running()
+        if found is None:
+            return super()._collapse_to_outcome(feedback, outcomes, llm)
+        if feedback.strip() in outcomes:
             return feedback.strip()  # no model need be asked what that means
-        return super()._collapse_to_outcome(feedback, outcomes, llm)
+        with found.place.entered():
+            return super()._collapse_to_outcome(feedback, outcomes, llm)
 
 
 class Reviewer:

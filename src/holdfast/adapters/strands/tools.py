@@ -21,6 +21,7 @@ from holdfast.adapters.strands import hooks, mcp
 from holdfast.adapters.strands.changes import Changes, is_plain
 from holdfast.adapters.strands.options import Around, Options, within
 
+_STEERS = "__holdfast_steers__"
 _TOLD = "holdfast_told"  # on an error: what Strands would tell the model
 
 
@@ -148,5 +149,11 @@ def _raise(event: Any, changes: Changes) -> None:
 def only_steers(tool: AgentTool) -> bool:
     if tool.tool_type == "structured_output":
         return True
-    behind = getattr(tool, "_tool_func", None)
-    return getattr(behind, "__qualname__", "").startswith("Swarm._create_handoff_tool.")
+    behind: Any = getattr(tool, "_tool_func", None)
+    if getattr(behind, _STEERS, False):
+        return True
+    if not getattr(behind, "__qualname__", "").startswith("Swarm._create_handoff_tool."):
+        return False
+    behind.__qualname__ = behind.__name__  # Strands calls it in a thread, whose key has it
+    setattr(behind, _STEERS, True)
+    return True
