@@ -33,7 +33,7 @@ from examples.demo.story import (
     Moment,
 )
 from holdfast.testing.model_server import Asked, ModelServer, Reply
-from holdfast.types import Entry, Kind, RunRow
+from holdfast.types import Entry, Kind, RunRow, Status
 
 CREW = 2
 TICK_SECONDS = 0.03
@@ -139,7 +139,8 @@ class Director:
         await self._until(self._crew_is_ready)
         self.tell("▶", f"w1 and w2 share one file; run {RUN_ID} starts", "bold")
         await self.app.with_options(id=RUN_ID).start(report, TOPIC)
-        await self._until(lambda: self.approval == "waiting")
+        # While it is still in somebody's memory, the last of the crew would take it over.
+        await self._until(lambda: self.approval == "waiting" and self._has_left_memory())
         await self._kill_everybody()
         await self._until(self._has_ended)
 
@@ -199,6 +200,9 @@ class Director:
 
     def _crew_is_ready(self) -> bool:
         return len(self.crew.alive) == CREW and all(m.ready for m in self.crew.alive)
+
+    def _has_left_memory(self) -> bool:
+        return self.row is not None and self.row.status is Status.WAITING
 
     def _has_ended(self) -> bool:
         return self.row is not None and self.row.status.ended
