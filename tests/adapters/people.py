@@ -1,4 +1,4 @@
-"""Runs that ask people, looked at while they wait: what do they ask?"""
+"""Runs that ask people, looked at while they wait: what do they ask, and have they left memory?"""
 
 from __future__ import annotations
 
@@ -11,10 +11,13 @@ Answers = dict[str, tuple[Any, str]]
 """By the promise's name: what is answered, and what `holdfast why` has shown before."""
 
 
-def check(zygote: Zygote, case: str, script: Script, answers: Answers) -> Any:
+def check(
+    zygote: Zygote, case: str, script: Script, answers: Answers, *, leaves: bool = True
+) -> Any:
+    """leaves: nothing of the run is in memory when it is answered."""
     given = {name: answer for name, (answer, _) in answers.items()}
     with World(zygote, case, script, given) as world:
-        outcome = world.run(rests=True)
+        outcome = world.run(rests="out of memory" if leaves else "in memory")
         assert outcome is not None
         for (name, (_, question)), rest in zip(answers.items(), outcome["rests"], strict=True):
             assert f"'{name}' asks {question}" in rest, rest

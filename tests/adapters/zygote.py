@@ -16,6 +16,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from holdfast.testing import Environment
 from tests.adapters.world import World
 
 PATIENCE_SECONDS = 60
+SOON = holdfast.WorkerOptions(memory_wait=timedelta(0), unsure_wait=timedelta(milliseconds=50))
 
 
 def main() -> None:
@@ -74,15 +76,18 @@ def _answers(task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _rest(case: Any, task: dict[str, Any]) -> dict[str, Any]:
-    """Answers one question after the other, each when it is asked; looks at the run then."""
+    """Answers one question after the other, each when it is asked and, if that is expected, nothing
+    of the run is in memory any more; looks at the run then."""
     workflow, args = _built(case, task)
     rests = []
-    async with Environment([workflow], clock=holdfast.SystemClock()) as env:
+    async with Environment([workflow], clock=holdfast.SystemClock(), worker_options=SOON) as env:
         run = await env.start(workflow, *args)
         for promise, answer in _answers(task).items():
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await _asked(env, run, promise)
-            rests.append(await run.why())
+                rests.append(await run.why())
+                if task["rests"] == "out of memory":
+                    await _left(env)
             await run.resolve(promise, answer)
         result = await asyncio.wait_for(run.result(), PATIENCE_SECONDS)
     return {"rests": rests, "result": result}
@@ -93,6 +98,13 @@ async def _asked(env: Environment, run: holdfast.Run[Any], promise: str) -> None
     while promise not in names:
         names = {one.name for one in await env.app.promises(run.id)}
         await asyncio.sleep(0.001)
+
+
+async def _left(env: Environment) -> None:
+    in_memory = True
+    while in_memory:
+        await asyncio.sleep(0.001)
+        in_memory = bool(env.worker.runs)
 
 
 async def _run(case: Any, task: dict[str, Any]) -> dict[str, Any]:
