@@ -191,6 +191,8 @@ class Step:
 
     def _identity(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         # By name, so that a refactoring from f(1) to f(x=1) does not change what was asked for.
+        if not kwargs and not self._exclude and len(args) <= len(self._names):
+            return dict(zip(self._names, args, strict=False))
         named: dict[str, Any] = {}
         for index, value in enumerate(args):
             name = self._names[index] if index < len(self._names) else f"*{index}"
