@@ -106,10 +106,10 @@ def _figures(bench: str, plain: Times, durable: Times) -> Iterator[Figure]:
     for which, unit in ((0, "ms"), (1, "ms of CPU")):
         more = {asked: durable.of(asked, which) - plain.of(asked, which) for asked, _ in QUESTIONS}
         tool = (more[WITH_TOOLS] - more[WITH_TOOL]) / (CALLS - 1)
-        in_turn = (more[WITH_TOOL] - (CALLS - 1) * tool) / CALLS
+        further = (more[WITH_TOOL] - more[ALONE]) / (CALLS - 1) - tool
         values = {
-            "a call of the model, more than without Holdfast": more[ALONE],
-            f"the same, of {CALLS} in one conversation": in_turn,
+            "an agent's first call of its model, more than without": more[ALONE],
+            "each further call in its conversation": further,
             "for comparison: a plain step and its commit": durable.of(STEPS, which),
             "for comparison: the call without Holdfast": plain.of(ALONE, which),
             "apart from it: a call of a tool, and a step inside": tool,
