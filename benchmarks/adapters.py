@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import importlib
+import logging
 import os
 import re
 import subprocess
@@ -150,6 +151,7 @@ def _serve() -> None:
 
 def main() -> None:
     os.environ.update(QUIET)
+    logging.getLogger("crewai").setLevel(logging.ERROR)  # it warns of each call to a model "m"
     environment, *only = sys.argv[1:]
     if environment == "model":
         _serve()
