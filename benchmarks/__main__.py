@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from benchmarks import postgres, postgres_sleepers
+from benchmarks.conversation import conversation
 from benchmarks.figures import Figure, table
 from benchmarks.imports import imports
 from benchmarks.replay import replay
@@ -29,6 +30,7 @@ BENCHMARKS: dict[str, Callable[[Setting], Awaitable[None]]] = {
     "takeover": takeover,
     "import": imports,
     "replay": replay,
+    "conversation": conversation,
     "sleepers": sleepers,
     "postgres-sequential": postgres.sequential,
     "postgres-parallel": postgres.parallel,

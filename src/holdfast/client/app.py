@@ -26,6 +26,7 @@ from holdfast.client.schedules import listed as schedules_listed
 from holdfast.clock import Clock, SystemClock
 from holdfast.engine.commit import Committer
 from holdfast.engine.context import scope
+from holdfast.engine.inputs import with_whole_inputs
 from holdfast.engine.schedule import Schedule
 from holdfast.engine.workflow import (
     RunOptions,
@@ -256,7 +257,7 @@ class Holdfast(Queueing, Scheduling):
         return await self.store.find(which)
 
     async def history(self, run_id: str) -> builtins.list[Entry]:
-        return await self.store.journal((await self.row(run_id)).key)
+        return list(with_whole_inputs(await self.store.journal((await self.row(run_id)).key)))
 
     async def promises(self, run_id: str) -> builtins.list[PromiseRow]:
         return await self.store.promises((await self.row(run_id)).key)

@@ -19,17 +19,22 @@ _SHOWN_MAX = 120
 _SUSPECTS_MAX = 3
 
 
-def why_others(recorded: Entry, asked: bytes, earlier: Iterable[Entry]) -> str:
+def why_others(
+    recorded: Entry,
+    asked: bytes,
+    earlier: Iterable[Entry],
+    input_of: Callable[[Entry], bytes | None],
+) -> str:
     """How the arguments differ from the recorded ones, and which steps were given just what is
     asked with now: perhaps they changed it afterwards."""
-    was, now = _parsed(recorded.input), _parsed(asked)
+    was, now = _parsed(input_of(recorded)), _parsed(asked)
     names = [name for name in now if name in was and was[name] != now[name]]
     said = [f"{name!r} was {_shown(was[name])} and is now {_shown(now[name])}" for name in names]
     changed = {_text(value) for name in names for value in _differing(was[name], now[name])}
     suspects = [
         entry.key
         for entry in earlier
-        if entry.kind is Kind.STEP and entry.input and any(c in entry.input for c in changed)
+        if entry.kind is Kind.STEP and any(c in (input_of(entry) or b"") for c in changed)
     ]
     if suspects:
         said.append(

@@ -16,6 +16,7 @@ from collections.abc import Iterable
 
 from holdfast.engine.arguments import why_others
 from holdfast.engine.context import Claim, enclosing_step, parent_path
+from holdfast.engine.inputs import Inputs
 from holdfast.errors import Diverged
 from holdfast.types import COMPLETIONS, Entry, Kind
 
@@ -54,6 +55,7 @@ class Journal:
         self.chapter = 0  # snapshots taken
         self.started_at = 0
         self.completed_steps = 0
+        self.inputs = Inputs()
         self._expected: dict[tuple[str, int], str] = {}
         self._pending: list[Entry] = []
         for entry in entries:
@@ -106,6 +108,7 @@ class Journal:
         if entry.kind is Kind.STEP:
             self.completed_steps += 1
             self.logs.pop(entry.key, None)
+            self.inputs.load(entry)
 
     def _log_of(self, entry: Entry) -> Log:
         return self.log(enclosing_step(entry.key))
@@ -153,7 +156,7 @@ class Journal:
         if digest is not None and entry.digest is not None and digest != entry.digest:
             if frame.is_root:
                 earlier = itertools.takewhile(lambda e: e is not entry, log.completions.values())
-                hint = why_others(entry, arguments, earlier)
+                hint = why_others(entry, arguments, earlier, self.inputs.whole)
                 why = "it was recorded with other arguments"
                 raise self.diverged(claim.key, why, frame.order, hint)
             # A step's body does real work and may ask for other things when it is re-entered; what

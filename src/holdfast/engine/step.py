@@ -178,9 +178,12 @@ class Step:
         if run.previews:
             await ended(run, scope())
         attempt = Attempt(run, frame, claim, self)
-        attempt.input = payload if self.journal_input else None
+        inputs = run.journal.inputs
+        stored = attempt.input = inputs.shortened(payload) if self.journal_input else None
         attempt.digest = digest
         result = await attempt.until_done(args, kwargs, in_thread)
+        if stored is not None:
+            inputs.succeeded(digest, payload, stored)
         if run.host.settings.checks_arguments:
             after = functools.partial(self._encode, args, kwargs, claim)
             warn_if_changed(payload, after, claim.key, self.fn)
