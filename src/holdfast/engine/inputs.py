@@ -42,9 +42,9 @@ class Inputs:
         self._loaded: dict[bytes, bytes] = {}  # as they are stored
 
     def load(self, entry: Entry) -> None:
-        if _can_be_base(entry):
+        if base := _as_base(entry):
             # The first of its kind: one that was given again may go on from what came in between.
-            self._loaded.setdefault(entry.digest, entry.input)  # type: ignore[arg-type]
+            self._loaded.setdefault(*base)
 
     def whole(self, entry: Entry) -> bytes | None:
         """The input of a loaded entry. None: it is not on record."""
@@ -92,19 +92,18 @@ def with_whole_inputs(entries: Iterable[Entry]) -> Iterator[Entry]:
     for entry in entries:
         if entry.input is not None and entry.input.startswith(_MARK):
             entry = dataclasses.replace(entry, input=_whole(entry.input, bases.get))
-        if _can_be_base(entry):
-            bases[entry.digest] = entry.input  # type: ignore[index, assignment]
+        if base := _as_base(entry):
+            bases.setdefault(*base)
         yield entry
 
 
-def _can_be_base(entry: Entry) -> bool:
-    return (
-        entry.input is not None
-        and (len(entry.input) > WHOLE_MAX or entry.input.startswith(_MARK))
-        and entry.kind is Kind.STEP
-        and not entry.failed
-        and entry.digest is not None
-    )
+def _as_base(entry: Entry) -> tuple[bytes, bytes] | None:
+    """The entry's digest and what is stored of its input, if others may go on from that."""
+    stored, digest = entry.input, entry.digest
+    if stored is None or digest is None or entry.kind is not Kind.STEP or entry.failed:
+        return None
+    is_large = len(stored) > WHOLE_MAX or stored.startswith(_MARK)
+    return (digest, stored) if is_large else None
 
 
 def _whole(stored: bytes, find: Callable[[bytes], bytes | None]) -> bytes | None:
@@ -116,9 +115,10 @@ def _whole(stored: bytes, find: Callable[[bytes], bytes | None]) -> bytes | None
         found = find(digest)
     if found is None:
         return None
+    whole = found
     for head, tail, rest in reversed(differences):
-        found = found[:head] + rest + found[len(found) - tail :]
-    return found
+        whole = whole[:head] + rest + whole[len(whole) - tail :]
+    return whole
 
 
 def _parsed(stored: bytes) -> tuple[bytes, int, int, bytes]:
