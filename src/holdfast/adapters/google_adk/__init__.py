@@ -23,6 +23,7 @@ import holdfast
 from holdfast.adapters._active import OPTIONS
 from holdfast.adapters._shared import Policy, make_startable, require_name
 from holdfast.adapters.google_adk import hooks
+from holdfast.adapters.google_adk.auth import exchanged_once, same_requests
 from holdfast.adapters.google_adk.explain import explanation
 from holdfast.adapters.google_adk.model import durable_models
 from holdfast.adapters.google_adk.nodes import durable_functions, durable_tool_nodes
@@ -98,3 +99,5 @@ def _install() -> None:
     hooks.wrap("google.adk.agents.context:Context.run_node", no_nodes_in_steps)
     hooks.wrap("google.adk.workflow._function_node:FunctionNode._run_impl", durable_functions)
     hooks.wrap("google.adk.workflow._tool_node:_ToolNode._run_impl", durable_tool_nodes)
+    hooks.wrap("google.adk.auth.auth_handler:AuthHandler.generate_auth_request", same_requests)
+    hooks.wrap(f"{hooks.EXCHANGER}:OAuth2CredentialExchanger.exchange", exchanged_once)

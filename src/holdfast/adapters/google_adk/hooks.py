@@ -13,9 +13,13 @@ from typing import Any
 
 from holdfast.adapters._hooks import Hooks
 
+EXCHANGER = "google.adk.auth.exchanger.oauth2_credential_exchanger"
+
 _NAMES = (
     "google.adk.agents.context:Context.actions",
     "google.adk.agents.context:Context.run_node",
+    "google.adk.auth.auth_handler:AuthHandler.generate_auth_request",
+    f"{EXCHANGER}:OAuth2CredentialExchanger.exchange",
     "google.adk.flows.llm_flows.base_llm_flow:BaseLlmFlow._get_llm",
     "google.adk.flows.llm_flows.tools._caller:_call_tool_async",
     "google.adk.flows.llm_flows.tools._caller:apply_confirmation_gate",

@@ -82,7 +82,11 @@ class DurableSessions(BaseSessionService):
     async def _read(self, name: str, read: Any) -> Session | None:
         async def work() -> Any:
             found = await read()
-            return None if found is None else found.model_dump(mode="json", exclude_none=True)
+            return (
+                None
+                if found is None
+                else found.model_dump(mode="json", by_alias=True, exclude_none=True)
+            )
 
         recorded = await claim(self._now, lambda: as_step(name, work))
         return None if recorded is None else Session.model_validate_json(json.dumps(recorded))

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from google.adk.agents.llm.task._finish_task_tool import FinishTaskTool
+from google.adk.auth.auth_credential import AuthCredential
 from google.adk.events import Event, EventActions, RequestInput
 from google.adk.tools import BaseTool, FunctionTool, ToolContext, TransferToAgentTool, exit_loop
 from google.adk.tools.set_model_response_tool import SetModelResponseTool
@@ -24,7 +25,9 @@ from holdfast.adapters._shared import Place, as_step
 from holdfast.adapters.google_adk import hooks, mcp
 from holdfast.adapters.google_adk.options import Active, active, claim, enter
 
-_RESULTS = (types.Part, types.FunctionResponse, types.Content, Event, RequestInput)
+_RESULTS = (
+    types.Part, types.FunctionResponse, types.Content, Event, RequestInput, AuthCredential,
+)  # fmt: skip
 _STEERING = (TransferToAgentTool, SetModelResponseTool, FinishTaskTool)
 
 
@@ -128,7 +131,11 @@ def _runs_nodes(tool: BaseTool, context: ToolContext) -> bool:
 
 
 def _steered(actions: EventActions) -> Any:
-    return actions.model_dump(mode="json", exclude_defaults=True, exclude={"state_delta"})
+    # By alias: what a request for credentials holds is not read by its fields' own names.
+    found = actions.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude={"state_delta"}
+    )
+    return {name: value for name, value in found.items() if value != {}}
 
 
 def _change_again(context: ToolContext, state: dict[str, Any], steered: Any) -> None:
