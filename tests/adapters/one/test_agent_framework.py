@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.testing.model_server import Reply
 from tests.adapters import people
-from tests.adapters.harness import Zygote, check_every_kill
+from tests.adapters.harness import World, Zygote, check_every_kill
 
 CASES = "agent_framework_cases"
 SCRIPT = [
@@ -60,15 +60,26 @@ def test_a_stream_goes_on_and_what_was_streamed_before_comes_again(
     assert set(outcome["result"][5:]) == {"".join(PIECES)}
 
 
+def check_told(world: World) -> None:
+    """The model knows what was said about the call that was refused, also later."""
+    for asked in world.model.requests[2:]:
+        told = [one for one in asked.body["messages"] if one.get("tool_call_id") == "call_1_1"]
+        assert ["rejected by user. not this one" in str(one) for one in told] == [True]
+
+
 @EVERY
 def test_calls_wait_for_their_approval(zygote: Zygote, every: int) -> None:
-    outcome = check_every_kill(zygote, "approved", CAREFUL, every=every, answers=ANSWERS)
+    outcome = check_every_kill(
+        zygote, "approved", CAREFUL, every=every, answers=ANSWERS, check=check_told
+    )
     assert outcome["result"] == "Done."
 
 
 @EVERY
 def test_approvals_of_a_session_are_remembered_by_it(zygote: Zygote, every: int) -> None:
-    outcome = check_every_kill(zygote, "approved_in_session", CAREFUL, every=every, answers=ANSWERS)
+    outcome = check_every_kill(
+        zygote, "approved_in_session", CAREFUL, every=every, answers=ANSWERS, check=check_told
+    )
     assert outcome["result"] == ["Done.", "Nothing more."]
 
 

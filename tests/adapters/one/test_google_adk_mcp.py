@@ -5,8 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from google.adk.agents import LlmAgent
-from google.adk.tools.mcp_tool import McpToolset, StreamableHTTPConnectionParams
+from google.adk.tools.mcp_tool import (
+    McpToolset,
+    SseConnectionParams,
+    StreamableHTTPConnectionParams,
+)
 
 from holdfast.adapters.google_adk import durable
 from holdfast.testing.model_server import ModelServer, Script
@@ -54,11 +59,11 @@ async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path
     assert noted.Noted(tmp_path).calls == [[1, 2], [3, 4]]
 
 
-async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+@pytest.mark.parametrize("by_sse", [False, True], ids=["http", "sse"])
+async def test_a_server_that_has_forgotten_the_session_is_given_another(by_sse: bool) -> None:
     with OverHttp() as server:
-        await results(
-            noted.FRAGILE,
-            McpToolset(connection_params=StreamableHTTPConnectionParams(url=server.url)),
-            tools=noted.SOON,
-        )
+        params: Any = StreamableHTTPConnectionParams(url=server.url)
+        if by_sse:
+            params = SseConnectionParams(url=server.sse_url)
+        await results(noted.FRAGILE, McpToolset(connection_params=params), tools=noted.SOON)
     server.check_opened_anew()

@@ -8,7 +8,7 @@ from typing import Any
 import openai
 import pytest
 from agents import Agent, OpenAIChatCompletionsModel, Runner
-from agents.mcp import MCPServer, MCPServerStreamableHttp
+from agents.mcp import MCPServer, MCPServerSse, MCPServerStreamableHttp
 
 import holdfast
 from holdfast.adapters.openai_agents import durable
@@ -86,7 +86,11 @@ async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path
     assert noted.Noted(tmp_path).calls == [[1, 2], [3, 4]]
 
 
-async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+@pytest.mark.parametrize("by_sse", [False, True], ids=["http", "sse"])
+async def test_a_server_that_has_forgotten_the_session_is_given_another(by_sse: bool) -> None:
     with OverHttp() as server:
-        await results(noted.FRAGILE, MCPServerStreamableHttp({"url": server.url}), tools=noted.SOON)
+        reached: MCPServer = MCPServerStreamableHttp({"url": server.url})
+        if by_sse:
+            reached = MCPServerSse({"url": server.sse_url})
+        await results(noted.FRAGILE, reached, tools=noted.SOON)
     server.check_opened_anew()

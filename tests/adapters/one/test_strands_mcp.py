@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+from mcp.client.sse import sse_client
 from openai import AsyncOpenAI
 from strands import Agent
 from strands.models.openai import OpenAIModel
@@ -55,7 +57,9 @@ async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path
     assert noted.Noted(tmp_path).calls == [[1, 2], [3, 4]]
 
 
-async def test_a_server_that_has_forgotten_the_session_is_given_another() -> None:
+@pytest.mark.parametrize("by_sse", [False, True], ids=["http", "sse"])
+async def test_a_server_that_has_forgotten_the_session_is_given_another(by_sse: bool) -> None:
     with OverHttp() as server:
-        await results(noted.FRAGILE, MCPClient(url=server.url), tools=noted.SOON)
+        client = MCPClient(lambda: sse_client(server.sse_url)) if by_sse else MCPClient(url=server.url)
+        await results(noted.FRAGILE, client, tools=noted.SOON)
     server.check_opened_anew()

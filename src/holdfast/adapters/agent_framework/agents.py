@@ -28,7 +28,7 @@ from agent_framework import (
 import holdfast
 from holdfast.adapters._questions import about_call
 from holdfast.adapters._shared import under_free_name
-from holdfast.adapters.agent_framework import mcp
+from holdfast.adapters.agent_framework import mcp, refusals
 from holdfast.adapters.agent_framework.active import (
     Active,
     Options,
@@ -46,6 +46,7 @@ def install() -> None:
     if not hasattr(run, "__wrapped__"):
         setattr(Agent, "run", _durable_run(run))  # noqa: B010
         setattr(BaseAgent, "create_session", _durable_session(create_session))  # noqa: B010
+    refusals.install()
 
 
 def _durable_run(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,7 +190,10 @@ def approved(request: Content) -> Awaitable[Content]:
 
     async def decided() -> Content:
         decision = await approval
-        return request.to_function_approval_response(approved=decision.approved)
+        answer = request.to_function_approval_response(approved=decision.approved)
+        if decision.approved or not decision.comment:
+            return answer
+        return refusals.with_comment(answer, decision.comment)
 
     return decided()
 

@@ -29,6 +29,7 @@ _NAMES = (
     "agent_framework._mcp:MCPTool._require_connection",
     "agent_framework._mcp:MCPTool._seed_connection_kwargs",
     "agent_framework._mcp:_mcp_tool_runtime_context",
+    "agent_framework._tools:_replace_approval_contents_with_results",
 )
 
 
