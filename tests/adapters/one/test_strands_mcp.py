@@ -60,6 +60,8 @@ async def test_a_server_that_stays_away_is_what_the_model_is_told(tmp_path: Path
 @pytest.mark.parametrize("by_sse", [False, True], ids=["http", "sse"])
 async def test_a_server_that_has_forgotten_the_session_is_given_another(by_sse: bool) -> None:
     with OverHttp() as server:
-        client = MCPClient(lambda: sse_client(server.sse_url)) if by_sse else MCPClient(url=server.url)
+        client = (
+            MCPClient(lambda: sse_client(server.sse_url)) if by_sse else MCPClient(url=server.url)
+        )
         await results(noted.FRAGILE, client, tools=noted.SOON)
     server.check_opened_anew()

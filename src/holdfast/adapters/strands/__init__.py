@@ -24,11 +24,12 @@ from strands.multiagent.swarm import Swarm
 import holdfast
 from holdfast.adapters._shared import Policy, make_startable, require_name
 from holdfast.adapters.strands import hooks
-from holdfast.adapters.strands.agent import DurableAgent, Initial, require_supported
+from holdfast.adapters.strands.agent import DurableAgent, Initial
 from holdfast.adapters.strands.explain import explanation
 from holdfast.adapters.strands.model import require_model
 from holdfast.adapters.strands.options import OnOverflow, Options
 from holdfast.adapters.strands.own import make_own
+from holdfast.adapters.strands.support import require_supported
 from holdfast.adapters.strands.teams import DurableGraph, DurableSwarm
 
 A = TypeVar("A", Agent, Graph, Swarm)

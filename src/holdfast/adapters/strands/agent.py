@@ -22,16 +22,11 @@ from holdfast.adapters._shared import Place, blocking
 from holdfast.adapters.strands import hooks
 from holdfast.adapters.strands.asking import answers
 from holdfast.adapters.strands.changes import RunState, load, note, pending
-from holdfast.adapters.strands.managers import (
-    ReduceLater,
-    own_manager,
-    reduce,
-    require_supported_manager,
-)
-from holdfast.adapters.strands.model import Asks, as_recorded, durable_model, require_model
+from holdfast.adapters.strands.managers import ReduceLater, own_manager, reduce
+from holdfast.adapters.strands.model import Asks, as_recorded, durable_model
 from holdfast.adapters.strands.options import around
 from holdfast.adapters.strands.own import INITIAL, Attributes, Own, above, base_of, options_of
-from holdfast.adapters.strands.sessions import Session, is_of_session, is_supported
+from holdfast.adapters.strands.sessions import Session, is_of_session
 from holdfast.adapters.strands.tools import DurableTool
 
 
@@ -264,20 +259,3 @@ class Stages:
         if stage is InvokeModelStage:
             return model
         return tool if stage is ExecuteToolStage else terminal
-
-
-def require_supported(agent: Any) -> None:
-    require_model(agent.model)
-    require_supported_manager(agent.conversation_manager)
-    if getattr(agent, "_background_tasks", None) is not None:
-        raise holdfast.Unsupported(
-            f"{agent.name!r} has background_tasks, which outlive the calls that a run journals: "
-            "start a run of its own instead, by holdfast.start"
-        )
-    manager = getattr(agent, "_session_manager", None)
-    if manager is not None and not is_supported(manager):
-        raise holdfast.Unsupported(
-            f"{agent.name!r} has a session_manager of {type(manager).__name__}, which would store "
-            "everything again on replay: use a RepositorySessionManager, such as that of files or "
-            "S3, or keep the conversation in holdfast.session()"
-        )

@@ -14,7 +14,6 @@ from typing import Any
 from strands.agent.conversation_manager import SummarizingConversationManager
 from strands.types.exceptions import ContextWindowOverflowException
 
-import holdfast
 from holdfast.adapters._shared import Place, as_step
 from holdfast.adapters.strands.model import ContextOverflow, in_step
 
@@ -40,15 +39,6 @@ def own_manager(manager: Any) -> Any:
         made = object.__new__(_later_class(type(manager)))
         made.__dict__.update(vars(manager))
     return made
-
-
-def require_supported_manager(manager: Any) -> None:
-    asks = isinstance(manager, SummarizingConversationManager)
-    if asks and getattr(manager, "_compression_threshold", None) is not None:
-        raise holdfast.Unsupported(
-            "proactive_compression of a SummarizingConversationManager asks a model where a run "
-            "cannot journal it: leave it out, and what is too long is shortened all the same"
-        )
 
 
 async def reduce(agent: Any, place: Place, error: BaseException | None) -> None:
