@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -11,19 +12,27 @@ from typing import Any, Never
 import pytest
 from agent_framework import (
     Agent,
+    AgentResponse,
+    AgentResponseUpdate,
+    BaseAgent,
     Executor,
     InMemoryCheckpointStorage,
+    Message,
+    ResponseStream,
     WorkflowBuilder,
     WorkflowContext,
     executor,
     handler,
     response_handler,
 )
+from agent_framework import workflow as functional
 from agent_framework.openai import OpenAIChatCompletionClient
+from agent_framework.orchestrations import SequentialBuilder
 
 import holdfast
 from holdfast.adapters.agent_framework import durable
 from holdfast.testing import crash_everywhere
+from holdfast.testing.model_server import ModelServer
 
 ONCE = holdfast.Retry(attempts=1)
 REAL = holdfast.SystemClock()
@@ -196,3 +205,84 @@ def test_it_says_what_will_be_journaled(capsys: pytest.CaptureFixture[str]) -> N
     durable(counting(), explain=True)
     printed = capsys.readouterr().out
     assert "each message to: counts" in printed and "<executor>:<number>" in printed
+
+
+# Other kinds of agents and workflows
+
+
+class Says(BaseAgent):
+    """An agent of a class of one's own."""
+
+    def run(self, messages: Any = None, *, stream: bool = False, **named: Any) -> Any:
+        async def answer() -> AgentResponse[Any]:
+            return AgentResponse(messages=[Message("assistant", ["mine"])])
+
+        async def updates() -> AsyncIterator[AgentResponseUpdate]:
+            for message in (await answer()).messages:
+                yield AgentResponseUpdate(contents=message.contents, role="assistant")
+
+        if not stream:
+            return answer()
+        return ResponseStream(updates(), finalizer=AgentResponse.from_updates)
+
+
+def talking(model: ModelServer) -> tuple[Any, Any]:
+    client = OpenAIChatCompletionClient(model="m", api_key="any", base_url=model.url)
+    participants: list[Any] = [Agent(client, name="one"), Says(name="mine")]
+    flow = SequentialBuilder(participants=participants).build()
+    return client, durable(flow, name="talking")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_durable_workflow_is_an_agent_whose_agents_may_be_of_any_class(
+    streamed: bool,
+) -> None:
+    with ModelServer(["yes"]) as model:
+        client, flow = talking(model)
+        agent = flow.as_agent("talks")
+
+        @holdfast.workflow
+        async def asks() -> list[str]:
+            if not streamed:
+                return [(await agent.run("hello")).text]
+            return [update.text async for update in agent.run("hello", stream=True)]
+
+        report = await crash_everywhere(asks, clock=REAL)
+        await client.client.close()
+    assert "".join(report.result) == "mine"
+    assert report.steps["/mine#0"] == 1 and report.steps["/one#0/one.model#0"] == 1
+
+
+async def test_a_workflow_as_an_agent_asks_people_as_the_workflow_does() -> None:
+    class Begins(Executor):
+        @handler
+        async def begin(self, said: list[Message], ctx: WorkflowContext[int]) -> None:
+            await ctx.send_message(3)
+
+    begins, counts = Begins(id="begins"), Counts()
+    built = WorkflowBuilder(name="asked", start_executor=begins).add_edge(begins, counts).build()
+    agent = durable(built).as_agent("asks")
+
+    @holdfast.workflow
+    async def asks() -> str:
+        return (await agent.run("hello")).text
+
+    report = await crash_everywhere(asks, answers={"counts:1": 1, "counts:2": 2}, clock=REAL)
+    assert report.result == "3"
+
+
+@pytest.mark.filterwarnings("ignore:.FUNCTIONAL_WORKFLOWS.")
+def test_what_is_of_another_kind_is_refused_with_a_cure() -> None:
+    @functional
+    async def plain(text: str) -> str:
+        return text
+
+    things: list[tuple[Any, str]] = [
+        (SequentialBuilder(participants=[Says(name="mine")]).build().as_agent("a"), "as_agent"),
+        (Says(name="mine"), "use an Agent"),
+        (plain, "holdfast.workflow"),
+        (object(), "takes an Agent or a Workflow"),
+    ]
+    for thing, cure in things:
+        with pytest.raises(TypeError, match=cure):
+            durable(thing)

@@ -16,7 +16,15 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from agent_framework import Agent, BaseChatClient, Workflow
+from agent_framework import (
+    Agent,
+    BaseAgent,
+    BaseChatClient,
+    FunctionalWorkflow,
+    FunctionalWorkflowDefinition,
+    Workflow,
+    WorkflowAgent,
+)
 
 import holdfast
 from holdfast.adapters._active import OPTIONS
@@ -53,7 +61,9 @@ def durable(
     """
     hooks.check()
     if not isinstance(agent, Agent | Workflow):
-        raise TypeError(f"durable() takes an Agent or a Workflow of the framework, not {agent!r}")
+        raise TypeError(
+            f"durable() takes an Agent or a Workflow of the framework, not {agent!r}{_cure(agent)}"
+        )
     _require_clients(agent, models)
     options = Options(
         policy=Policy(retry=retry, tools=tools),
@@ -79,6 +89,16 @@ def durable(
     if explain:
         print(explanation(known, made, options))
     return make_startable(made, run)
+
+
+def _cure(agent: object) -> str:
+    if isinstance(agent, WorkflowAgent):
+        return ": make its workflow durable, durable(workflow).as_agent()"
+    if isinstance(agent, BaseAgent):
+        return ": use an Agent, call this one in a holdfast.step, or let a durable workflow run it"
+    if isinstance(agent, FunctionalWorkflow | FunctionalWorkflowDefinition):
+        return ": make the function a holdfast.workflow, and the agents that it calls durable"
+    return ""
 
 
 def _require_clients(agent: Agent[Any] | Workflow, models: Sequence[object]) -> None:
