@@ -22,6 +22,7 @@ class OverHttp(LoopbackServer):
         self._streams: dict[str, queue.SimpleQueue[bytes | None]] = {}  # by SSE
         self._died = False
         self.calls: list[tuple[str, list[int]]] = []
+        self.listed = 0
 
     @property
     def url(self) -> str:
@@ -93,6 +94,7 @@ class OverHttp(LoopbackServer):
         params = body.get("params") or {}
         if body["method"] not in mcp_server.ANSWERS:
             return {"error": {"code": -32601, "message": "there is no such method"}}
+        self.listed += body["method"] == "tools/list"
         if body["method"] == "tools/call":
             given = params["arguments"]
             self.calls.append((session, list(given.values())))

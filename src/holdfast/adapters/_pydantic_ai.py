@@ -85,6 +85,7 @@ class Durability(BaseDurabilityCapability[Any]):
 
     def __init__(self, name: str, options: Options) -> None:
         self._place = Place()  # where the agent is run: the framework's own tasks come and go
+        self._beginning = Beginning(self._place)
         others = {f"{name}:{n}": Another(model) for n, model in enumerate(options.models, 1)}
         super().__init__(name=name, models=others)
         self._options, self._others = options, tuple(others.values())
@@ -110,7 +111,7 @@ class Durability(BaseDurabilityCapability[Any]):
             _without_operations.add(kinds)
 
     def get_default_run_id(self) -> str | None:
-        return str(self._place.claim(holdfast.uuid4))
+        return self._beginning.id
 
     def get_default_conversation_id(self, run_id: str) -> str | None:
         return conversation_id_from_run_id(run_id)
@@ -122,10 +123,10 @@ class Durability(BaseDurabilityCapability[Any]):
 
     async def before_run(self, ctx: Any) -> None:
         await super().before_run(ctx)
-        self._began = holdfast.now()
+        _stamp(ctx.messages, ctx.run_id, self._beginning.at)
 
     async def after_run(self, ctx: Any, *, result: Any) -> Any:
-        _stamp(result.all_messages(), ctx.run_id, self._began)
+        _stamp(result.all_messages(), ctx.run_id, self._beginning.at)
         return result
 
     # Requests
@@ -140,8 +141,8 @@ class Durability(BaseDurabilityCapability[Any]):
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         context = await super().before_model_request(ctx, request_context)
         self._stand_before(context)  # another capability may have put another model there
-        _stamp(ctx.messages, ctx.run_id, self._began)
-        _stamp(context.messages, ctx.run_id, self._began)
+        _stamp(ctx.messages, ctx.run_id, self._beginning.at)
+        _stamp(context.messages, ctx.run_id, self._beginning.at)
         return context
 
     def _stand_before(self, context: Any) -> None:
@@ -217,6 +218,23 @@ def _question(call: Any) -> Any:
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_THREADS_MAX, thread_name_prefix="holdfast-pydantic-ai")
+
+
+class Beginning:
+    """Of a run of the agent: its id, if nobody gave it one, and its time. They are read together,
+    so that they are one commit. All copies of a capability have the same one."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+
+    @functools.cached_property
+    def id(self) -> str:
+        found, self.at = self._place.claim(lambda: (holdfast.uuid4(), holdfast.now()))
+        return str(found)
+
+    @functools.cached_property
+    def at(self) -> datetime:
+        return self._place.claim(holdfast.now)
 
 
 class Retries:

@@ -14,6 +14,7 @@ from typing import Any
 import crewai.agent.core
 from crewai import Agent, Task
 from crewai.agents.agent_builder.base_agent_executor import BaseAgentExecutor
+from crewai.agents.agent_executor import AgentExecutor, AgentExecutorState
 from crewai.agents.step_executor import StepExecutor
 
 from holdfast.adapters.crewai.active import active, call, entered, inside
@@ -34,6 +35,9 @@ def install() -> None:
     )
     BaseAgentExecutor._save_to_memory = _remembering(  # type: ignore[method-assign]
         BaseAgentExecutor._save_to_memory
+    )
+    AgentExecutor._create_initial_state = _initial_state(  # type: ignore[method-assign]
+        AgentExecutor._create_initial_state
     )
     core: Any = crewai.agent.core
     core.handle_knowledge_retrieval = _knowing(core.handle_knowledge_retrieval)
@@ -128,6 +132,17 @@ def _knowing(original: Callable[..., Any]) -> Callable[..., Any]:
     return know
 
 
+def _initial_state(original: Callable[..., Any]) -> Callable[..., Any]:
+    """Each kickoff has executors of its own. CrewAI would make a class for the state of each, which
+    takes longer than a step, and put a plain state in its place at once."""
+
+    @functools.wraps(original)
+    def create(self: AgentExecutor) -> Any:
+        return original(self) if active() is None else AgentExecutorState()
+
+    return create
+
+
 def _apart(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What it asks of models, perhaps in threads that outlive it, is in the step with the rest."""
     with entered(None):
@@ -138,6 +153,7 @@ HOOKS = {
     "Task._execute_core": getattr(Task, "_execute_core", None),
     "Task._execute_task_async": getattr(Task, "_execute_task_async", None),
     "StepExecutor.execute": getattr(StepExecutor, "execute", None),
+    "AgentExecutor._create_initial_state": getattr(AgentExecutor, "_create_initial_state", None),
     "Agent._retrieve_memory_context": getattr(Agent, "_retrieve_memory_context", None),
     "BaseAgentExecutor._save_to_memory": getattr(BaseAgentExecutor, "_save_to_memory", None),
     "handle_knowledge_retrieval": getattr(crewai.agent.core, "handle_knowledge_retrieval", None),

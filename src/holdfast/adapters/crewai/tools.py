@@ -91,9 +91,7 @@ def _use(tool: BaseTool, found: Active, args: tuple[Any, ...], kwargs: dict[str,
             return tool._run(*args, **kwargs)
 
     def work() -> Any:
-        used: Any = tool
-        run = used._run_async if mcp.is_tool(tool) else used._run
-        result = run(*args, **kwargs)
+        result = mcp.how_to_run(tool)(*args, **kwargs)
         return _kept(on_runs_loop(result) if asyncio.iscoroutine(result) else result)
 
     shown = {"args": plain(args), **plain(kwargs)} if args else plain(kwargs)
