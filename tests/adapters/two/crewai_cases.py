@@ -232,6 +232,22 @@ def each(world: World) -> tuple[Any, list[Any]]:
     return answer, []
 
 
+def one_by_one(world: World) -> tuple[Any, list[Any]]:
+    crew = _crew(world)
+
+    @holdfast.workflow
+    def answer() -> Any:
+        outputs: Any = crew.kickoff_for_each([{"question": "one"}, {"question": "two"}])
+        return [[one.raw for one in outputs], crew.usage_metrics.successful_requests]  # type: ignore
+
+    return answer, []
+
+
+def planned(world: World) -> tuple[Any, list[Any]]:
+    """A planner writes a plan for each task before the crew begins."""
+    return _crew(world, planning=True, planning_llm=llm(world, "planner")), [{"question": "why"}]
+
+
 def asking(world: World) -> tuple[Any, list[Any]]:
     """A flow that asks people, and goes round until they are content."""
 

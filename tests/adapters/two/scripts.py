@@ -45,6 +45,14 @@ def draft(asked: Asked) -> Reply:
     ]
 
 
+def planned(asked: Asked) -> Reply:
+    if asked.body["model"] != "planner":
+        assert "First of all, search" in json.dumps(asked.body["messages"])
+        return ALONE[min(asked.turn, 2)]
+    plan = {"task_number": 1, "task": "Answer: why", "plan": " First of all, search."}
+    return Reply(text=json.dumps({"list_of_plans_per_task": [plan]}))
+
+
 DECLINED = {"approved": False, "comment": "shorter", "by": "ada"}
 APPROVED = {"approved": True, "comment": None, "by": "ada"}
 
@@ -54,6 +62,8 @@ ALL: dict[str, tuple[Script, dict[str, Any]]] = {
     "streamed": (ALONE, {}),
     "flow": (ALONE, {}),
     "each": (ALONE, {}),
+    "one_by_one": (ALONE, {}),
+    "planned": (planned, {}),
     "team": (team, {}),
     "side_by_side": (pair, {}),
     "reviewed": (draft, {"draft": DECLINED, "draft#2": APPROVED}),

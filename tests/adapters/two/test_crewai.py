@@ -18,6 +18,8 @@ RESULTS = {
     "in_workflow": [ANSWER, 3],
     "streamed": [READ, ANSWER],
     "each": [[ANSWER, ANSWER], 6],
+    "one_by_one": [[ANSWER, ANSWER], 6],
+    "planned": ANSWER,
     "team": [3, "Because.", 5],
     "side_by_side": ["left", "right", "both"],
     "reviewed": "Short.",

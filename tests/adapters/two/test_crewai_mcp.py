@@ -28,7 +28,11 @@ CASES = "crewai_cases"
 
 
 async def results(
-    script: list[Reply], server: MCPServerHTTP | MCPServerStdio | str, *, runs: int = 1, **options: Any
+    script: list[Reply],
+    server: MCPServerHTTP | MCPServerStdio | str,
+    *,
+    runs: int = 1,
+    **options: Any,
 ) -> list[Any]:
     """The messages of the last request, and the keys of the last run."""
     with ModelServer(under_its_own_names(script)) as model:

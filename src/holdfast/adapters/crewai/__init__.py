@@ -23,7 +23,7 @@ from crewai.utilities.llm_utils import create_llm
 
 import holdfast
 from holdfast.adapters._shared import Policy, make_startable, require_hooks, require_name
-from holdfast.adapters.crewai import crews, flows, llm, mcp, parts, values
+from holdfast.adapters.crewai import crews, flows, llm, mcp, parts, prompts, values
 from holdfast.adapters.crewai import tools as tools_
 from holdfast.adapters.crewai.active import SETTINGS, OnOverflow, Settings
 
@@ -53,7 +53,7 @@ def durable(
     """
     _check_hooks()
     settings = Settings(Policy(retry=retry, tools=tools), _models(models), on_overflow)
-    for module in (llm, tools_, parts, mcp):
+    for module in (llm, tools_, parts, mcp, prompts):
         module.install()
     values.register()
     given: Any = crew
@@ -103,7 +103,7 @@ def _workflow(made: Any, name: str, settings: Settings) -> holdfast.Workflow[Any
 
 
 def _check_hooks() -> None:
-    modules = (llm, tools_, parts, crews, flows, mcp)
+    modules = (llm, tools_, parts, crews, flows, mcp, prompts)
     require_hooks("crewai", _TESTED, {k: v for m in modules for k, v in m.HOOKS.items()})
 
 

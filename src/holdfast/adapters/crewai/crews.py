@@ -25,6 +25,7 @@ from crewai.agents.cache.cache_handler import CacheHandler
 from crewai.agents.tools_handler import ToolsHandler
 from crewai.core.providers.human_input import set_provider
 from crewai.llms.base_llm import BaseLLM
+from crewai.tasks.llm_guardrail import LLMGuardrail
 from crewai.types.streaming import CrewStreamingOutput, StreamChunk
 
 import holdfast
@@ -69,12 +70,41 @@ class DurableCrew(Crew):
         return await self.kickoff_async(inputs, input_files, from_checkpoint)
 
     async def kickoff_for_each_async(self, *args: Any, **kwargs: Any) -> Any:
-        with _at_once():
+        with self._at_once():
             return await super().kickoff_for_each_async(*args, **kwargs)
 
     async def akickoff_for_each(self, *args: Any, **kwargs: Any) -> Any:
-        with _at_once():
+        with self._at_once():
             return await super().akickoff_for_each(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def _at_once(self) -> Iterator[None]:
+        """CrewAI makes tasks for several kickoffs, which are not to be in their keys."""
+        if holdfast.current_run() is None:
+            yield
+            return
+        if self.stream:
+            raise holdfast.Unsupported(
+                "a stream of several kickoffs at once inside of a run: their pieces would come in "
+                "another order on replay. Make a task of each `kickoff_async`, or set stream=False"
+            )
+        token = _several.set(Place())
+        try:
+            yield
+        finally:
+            _several.reset(token)
+
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        _refuse("train")
+        return super().train(*args, **kwargs)
+
+    def test(self, *args: Any, **kwargs: Any) -> Any:
+        _refuse("test")
+        return super().test(*args, **kwargs)
+
+    def replay(self, *args: Any, **kwargs: Any) -> Any:
+        _refuse("replay")
+        return super().replay(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
         if name == AGENT_WORKFLOW:
@@ -84,22 +114,22 @@ class DurableCrew(Crew):
 
     def copy(self) -> Any:  # type: ignore[override]
         """For `kickoff_for_each`, which works on copies."""
+        if holdfast.current_run() is None:
+            return durable_crew(super().copy(), settings_of(self))
         return durable_crew(working_copy(self, uuid.uuid4), settings_of(self))
+
+
+def _refuse(what: str) -> None:
+    if holdfast.current_run() is not None:
+        raise holdfast.Unsupported(
+            f"crew.{what}() inside of a run: call it outside of runs; a run is replayed by itself, "
+            "and `holdfast rerun` and `holdfast fork` make others of it"
+        )
 
 
 _several: contextvars.ContextVar[Place | None] = contextvars.ContextVar(
     "holdfast.crewai.several", default=None
 )
-
-
-@contextlib.contextmanager
-def _at_once() -> Iterator[None]:
-    """CrewAI makes tasks for several kickoffs, which are not to be in their keys."""
-    token = _several.set(Place() if holdfast.current_run() is not None else None)
-    try:
-        yield
-    finally:
-        _several.reset(token)
 
 
 def durable_crew(crew: Any, settings: Settings) -> Any:
@@ -269,7 +299,8 @@ def working_copy(crew: Any, new_id: Callable[[], uuid.UUID]) -> Any:
     agents = {id(one): one for one in crew.agents}
     agents |= {id(task.agent): task.agent for task in crew.tasks if task.agent is not None}
     fresh = {key: _fresh_agent(copied(agent), cache) for key, agent in agents.items()}
-    tasks = {id(task): _fresh_task(copied(task), fresh) for task in crew.tasks}
+    llms = {id(agent.llm): fresh[key].llm for key, agent in agents.items()}
+    tasks = {id(task): _fresh_task(copied(task), fresh, llms) for task in crew.tasks}
     for task in tasks.values():
         if isinstance(task.context, list):
             task.__dict__["context"] = [tasks.get(id(one), one) for one in task.context]
@@ -306,13 +337,24 @@ def _fresh_agent(made: Any, cache: CacheHandler) -> Any:
     return made
 
 
-def _fresh_task(made: Any, agents: dict[int, Any]) -> Any:
+def _fresh_task(made: Any, agents: dict[int, Any], llms: dict[int, Any]) -> Any:
     fields = made.__dict__
     fields["agent"] = agents.get(id(made.agent))
     fields["output"] = None
     fields["processed_by_agents"] = set()
     fields["tools"] = [_fresh_tool(tool) for tool in made.tools or ()]
     made._guardrail_retry_counts = {}
+    made._guardrail = _fresh_guardrail(made._guardrail, llms)
+    made._guardrails = [_fresh_guardrail(one, llms) for one in made._guardrails or ()]
+    return made
+
+
+def _fresh_guardrail(guardrail: Any, llms: dict[int, Any]) -> Any:
+    """One that asks a model asks its agent's, so that what it uses is counted."""
+    if not isinstance(guardrail, LLMGuardrail):
+        return guardrail
+    made = copy.copy(guardrail)
+    made.llm = llms.get(id(guardrail.llm), guardrail.llm)
     return made
 
 
