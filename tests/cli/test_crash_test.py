@@ -96,7 +96,7 @@ def test_what_it_costs_is_shown_as_a_table(shell, model, tmp_path):
         ("my_agent.py:os", "neither an agent nor a function"),
         ("my_agent.py:waits", "holdfast resolve crash-test answer"),
         ("my_agent.py:fails", "cannot owls?"),
-        ("my_agent.py:thinks", "asked no model that can be seen"),
+        ("my_agent.py:thinks", "did nothing that can be seen"),
     ],
 )
 def test_what_cannot_be_tested_is_named(shell, model, tmp_path, target, said):

@@ -90,6 +90,12 @@ def _show(report: Any) -> None:
             f"Not in steps, so executed again on every replay: {', '.join(report.outside_steps)}. "
             "What does something in the world belongs into a @holdfast.step."
         )
+    if report.models_outside_steps:
+        print(
+            f"Of the calls of models {report.models_outside_steps} were not in steps. Agents and "
+            "clients are made durable if the file has them at its top level: make them there, or "
+            "call `durable` yourself."
+        )
 
 
 def _effects(report: Any) -> str:

@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from holdfast.testing.model_server import ModelServer, Reply
-from tests.adapters.harness import QUIET
-from tests.helpers.processes import environment
+from tests.adapters.crash_testing import assert_only_durable_agents_go_on, crash_test
 
-TOOL = '''
-import os
-
-def refund(order: str) -> str:
-    """Gives money back."""
-    with open("ledger", "a") as ledger:
-        ledger.write(order + "\\n")
-    return f"refunded {order}"
-
-URL = os.environ["MODEL"]
-'''
 OPENAI_AGENTS = """
 from agents import Agent, OpenAIChatCompletionsModel, function_tool
 from openai import AsyncOpenAI
@@ -46,6 +30,27 @@ from langchain_openai import ChatOpenAI
 model = ChatOpenAI(model="gpt-5", base_url=URL, api_key="none")
 agent = create_agent(model, [refund], name="support")
 """
+STRANDS = """
+from strands import Agent, tool
+from strands.models.openai import OpenAIModel
+
+model = OpenAIModel(client_args={"base_url": URL, "api_key": "none"}, model_id="gpt-5")
+agent = Agent(model=model, name="support", tools=[tool(refund)], callback_handler=None)
+"""
+AGENT_FRAMEWORK = """
+from agent_framework import Agent, tool
+from agent_framework.openai import OpenAIChatCompletionClient
+
+client = OpenAIChatCompletionClient(model="gpt-5", base_url=URL, api_key="none")
+agent = Agent(client, name="support", tools=[tool(refund, approval_mode="never_require")])
+"""
+GOOGLE_ADK = """
+from google.adk.agents import LlmAgent
+from google.adk.models import Gemini
+
+model = Gemini(model="gemini-m", base_url=URL, client_kwargs={"api_key": "none"})
+agent = LlmAgent(name="support", model=model, tools=[refund])
+"""
 OWN_LOOP = """
 import json
 
@@ -65,36 +70,49 @@ async def main(question: str) -> str:
             result = refund(**json.loads(call.function.arguments))
             messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
 """
-SCRIPT = [Reply(tool_calls=[("refund", {"order": "7"})]), Reply(text="It is done.")]
+MADE_INSIDE = """
+import asyncio
+
+from openai import AsyncOpenAI
+
+async def main(question: str) -> str:
+    client = AsyncOpenAI(base_url=URL, api_key="none")
+    for _ in range(2):
+        await client.responses.create(model="gpt-5", input=question)
+        await asyncio.sleep(0.001)
+    return "done"
+"""
 
 
 @pytest.mark.parametrize(
-    ("code", "effects"),
+    "code",
     [
-        pytest.param(OPENAI_AGENTS, ["refund"], id="openai_agents"),
-        pytest.param(OWN_LOOP, [], id="own_loop"),
-        pytest.param(PYDANTIC_AI, ["refund"], id="pydantic_ai", marks=pytest.mark.full),
-        pytest.param(LANGCHAIN, ["refund"], id="langchain", marks=pytest.mark.full),
+        pytest.param(OPENAI_AGENTS, id="openai_agents"),
+        pytest.param(PYDANTIC_AI, id="pydantic_ai", marks=pytest.mark.full),
+        pytest.param(LANGCHAIN, id="langchain", marks=pytest.mark.full),
+        pytest.param(STRANDS, id="strands"),
+        pytest.param(AGENT_FRAMEWORK, id="agent_framework", marks=pytest.mark.full),
+        pytest.param(GOOGLE_ADK, id="google_adk", marks=pytest.mark.full),
     ],
 )
 def test_an_unchanged_agent_repeats_its_work_and_a_durable_one_does_not(
-    tmp_path: Path, code: str, effects: list[str]
+    tmp_path: Path, code: str
 ) -> None:
-    (tmp_path / "my_agent.py").write_text(TOOL + code)
-    command = [sys.executable, "-m", "holdfast", "crash-test", "my_agent.py", "Give it back"]
-    with ModelServer(SCRIPT) as model:
-        done = subprocess.run(
-            [*command, "--yes", "--json", "--every", "5"],
-            cwd=tmp_path,
-            env=environment(**QUIET, MODEL=model.url),
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        assert len(model.requests) == 2
-    told = json.loads(done.stdout)
-    assert told["effects"] == effects
-    assert told["outside_steps"] == ([] if effects else ["refund"])  # plain functions are no steps
-    assert told["without"]["finished"] == told["without"]["kills"] >= 1
-    assert told["without"]["models_repeated"] >= 1
-    assert told["durable"]["finished"] == told["durable"]["kills"] >= 1
+    told = crash_test(tmp_path, code, "Give it back")
+    assert told["effects"] == ["refund"] and not told["outside_steps"]
+    assert_only_durable_agents_go_on(told)
+
+
+def test_a_loop_of_ones_own_asks_its_model_once_and_is_told_which_functions_are_no_steps(
+    tmp_path: Path,
+) -> None:
+    told = crash_test(tmp_path, OWN_LOOP, "Give it back")
+    assert told["effects"] == [] and told["outside_steps"] == ["refund"]
+    assert_only_durable_agents_go_on(told)
+
+
+def test_calls_of_an_agent_that_is_made_out_of_sight_count_as_repeated(tmp_path: Path) -> None:
+    told = crash_test(tmp_path, MADE_INSIDE, "Give it back", every=2, exit_code=1)
+    assert told["models_outside_steps"] == 2
+    assert told["durable"]["models_repeated"] >= 1
+    assert not told["holds"]

@@ -85,6 +85,8 @@ def _workflow(made: Any, name: str, settings: Settings) -> holdfast.Workflow[Any
     alone = replace(settings, is_own_run=True)
 
     async def run_crew(inputs: Any = None, **options: Any) -> Any:
+        if holdfast.current_run() is None:
+            return values.result_of(await made.kickoff_async(inputs, **options))
         kickoff = crews.Kickoff(made, inputs, **options)
         kickoff.settings = alone
         return values.result_of(await kickoff.awaited())

@@ -30,13 +30,15 @@ _ADAPTERS = {
     ("crewai", "Crew"): "crewai",
     ("crewai", "Flow"): "crewai",
 }
+_CLASSES = {("crewai", "Flow"): "crewai"}
 _CLIENTS = {
     ("openai", "OpenAI"): "openai",
     ("openai", "AsyncOpenAI"): "openai",
     ("anthropic", "Anthropic"): "anthropic",
     ("anthropic", "AsyncAnthropic"): "anthropic",
 }
-"""Whose classes `durable` of which adapter takes: a package, a class or a base of it."""
+"""Whose objects (or, as they are, classes) `durable` of which adapter takes: a package, a class or
+a base of it."""
 
 
 @dataclass
@@ -153,7 +155,10 @@ def _listed(module: ModuleType) -> str:
 
 
 def _adapter_of(thing: object, known: dict[tuple[str, str], str]) -> str | None:
-    for base in type(thing).__mro__:
+    kind: type = type(thing)
+    if isinstance(thing, type) and thing.__module__ == MODULE:
+        kind, known = thing, _CLASSES
+    for base in kind.__mro__:
         for (package, name), adapter in known.items():
             if base.__name__ == name and f"{base.__module__}.".startswith(f"{package}."):
                 return adapter
