@@ -98,6 +98,7 @@ stash
 step
 tick
 uuid4
+waits_within
 workflow
 """.split()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.client import Holdfast, Run
 from holdfast.clock import FakeClock, SystemClock
 from holdfast.codec import register
+from holdfast.engine.awaited import waits_within
 from holdfast.engine.child import child, start
 from holdfast.engine.context import current_run, here, on_leave, placed, scratch
 from holdfast.engine.preview import Preview
@@ -174,5 +175,6 @@ __all__ = [
     "step",
     "tick",
     "uuid4",
+    "waits_within",
     "workflow",
 ]

@@ -115,9 +115,9 @@ class World:
         self.effects.stop()
         self._folder.cleanup()
 
-    def run(self, *, die_after: int | None = None, rests: str = "") -> dict[str, Any] | None:
+    def run(self, *, die_after: int | None = None, rests: bool = False) -> dict[str, Any] | None:
         """One process of the agent; None: it was killed. rests: it is looked at before each
-        answer, in memory or "out of memory"."""
+        answer, when it has left memory."""
         folder = Path(self._folder.name)
         log, out = folder / "log", folder / "out"
         task = {

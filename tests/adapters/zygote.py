@@ -76,8 +76,8 @@ def _answers(task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _rest(case: Any, task: dict[str, Any]) -> dict[str, Any]:
-    """Answers one question after the other, each when it is asked and, if that is expected, nothing
-    of the run is in memory any more; looks at the run then."""
+    """Answers one question after the other, each when it is asked and nothing of the run is in
+    memory any more; looks at the run then."""
     workflow, args = _built(case, task)
     rests = []
     async with Environment([workflow], clock=holdfast.SystemClock(), worker_options=SOON) as env:
@@ -86,8 +86,7 @@ async def _rest(case: Any, task: dict[str, Any]) -> dict[str, Any]:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await _asked(env, run, promise)
                 rests.append(await run.why())
-                if task["rests"] == "out of memory":
-                    await _left(env)
+                await _left(env)
             await run.resolve(promise, answer)
         result = await asyncio.wait_for(run.result(), PATIENCE_SECONDS)
     return {"rests": rests, "result": result}

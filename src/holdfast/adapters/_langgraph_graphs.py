@@ -20,7 +20,7 @@ from holdfast.adapters import _langgraph_values as values
 from holdfast.adapters._langgraph_active import Active, Settings, active, entered, place_of
 from holdfast.adapters._langgraph_nodes import durable_nodes
 from holdfast.adapters._langgraph_saver import lent
-from holdfast.adapters._shared import AGENT_WORKFLOW, require_name
+from holdfast.adapters._shared import AGENT_WORKFLOW, find_hooks, require_name
 
 _SETTINGS = "__holdfast_settings__"
 _OURS = (_SETTINGS, AGENT_WORKFLOW)
@@ -166,6 +166,9 @@ def install() -> None:
         return
     for name in ("astream", "stream", "invoke"):
         setattr(Pregel, name, _entering(name, getattr(Pregel, name)))
+    queued = find_hooks(["langgraph._internal._queue:AsyncQueue.wait"])
+    for waits in filter(None, queued.values()):
+        holdfast.waits_within(waits)  # for what the graph's own nodes stream
     original = pregel_checkpoint.uuid6
 
     @functools.wraps(original)

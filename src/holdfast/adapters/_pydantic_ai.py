@@ -46,10 +46,17 @@ from holdfast.adapters._pydantic_ai_model import (
 )
 from holdfast.adapters._pydantic_ai_state import ToolState
 from holdfast.adapters._questions import about_call
-from holdfast.adapters._shared import Place, Policy, as_step, is_overflow
+from holdfast.adapters._shared import Place, Policy, as_step, find_hooks, is_overflow
 
 _THREADS_MAX = 64
 _KINDS_MAX = 1000
+
+_WAIT_FOR_TASKS = (  # of their own: nodes of the agent's graph, and calls of tools
+    "pydantic_graph.graph_builder:_GraphIterator.iter_graph",
+    "pydantic_ai._tool_execution:_iter_completed_or_buffered",
+)
+for _waits in filter(None, find_hooks(_WAIT_FOR_TASKS).values()):
+    holdfast.waits_within(_waits)
 
 _without_operations: set[tuple[type, ...]] = set()
 
@@ -117,6 +124,8 @@ class Durability(BaseDurabilityCapability[Any]):
         return conversation_id_from_run_id(run_id)
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
+        if getattr(handler, "__name__", "") == "_do_run":
+            holdfast.waits_within(handler)  # for the agent's run, which is in another task
         # The framework's own threads are hidden from the event loop, and so from the run.
         with AbstractAgent.using_thread_executor(_threads()), self._place.entered():
             return await handler()

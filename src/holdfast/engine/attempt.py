@@ -20,9 +20,11 @@ from holdfast import retry as retries
 from holdfast.clock import Micros, to_datetime, to_micros
 from holdfast.engine.body import in_frame
 from holdfast.engine.context import Claim, Scope, current
-from holdfast.engine.execution import Continue, Execution
+from holdfast.engine.execution import Execution
 from holdfast.engine.frame import Frame, Ring, Wait
 from holdfast.engine.limiter import Turn, standing_place
+from holdfast.engine.submission import Submission
+from holdfast.engine.task import Continue
 from holdfast.engine.thread import InThread, contained
 from holdfast.errors import StepTimedOut, Suspended, Terminal
 from holdfast.types import Entry, Kind
@@ -174,12 +176,13 @@ class Attempt:
             if in_thread is None:
                 return context.run(fn, *args, **kwargs)
             work = functools.partial(contained, functools.partial(_called, fn, args, kwargs))
-            thread = in_thread(lambda: context.run(work))
-            run.thread_bodies[thread] = body.frame
+            submission = Submission(body.frame)
+            thread = in_thread(lambda: submission.do(lambda: context.run(work)))
+            run.submissions[thread] = submission
             try:
                 return await self._in_thread(thread, body.frame)
             finally:
-                del run.thread_bodies[thread]
+                del run.submissions[thread]
         finally:
             run.executing -= 1
             body.frame.close()

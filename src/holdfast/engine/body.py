@@ -63,3 +63,13 @@ def in_frame(
             current.set(caller)
             if hooks.active is not None:
                 hooks.active.move_to(outer.frame)
+
+
+_CODE: Any = in_frame.__code__
+
+
+def body_of(awaited: Any) -> Any:
+    """The step's body, if that is what a task awaits so."""
+    if getattr(awaited, "gi_code", None) is _CODE and awaited.gi_frame is not None:
+        return awaited.gi_frame.f_locals.get("coro")
+    return None

@@ -27,7 +27,8 @@ from holdfast.engine.inbox import Inbox
 from holdfast.engine.journal import Journal
 from holdfast.engine.preview import Previews
 from holdfast.engine.session_view import Change, SessionView
-from holdfast.engine.task import BodyTask
+from holdfast.engine.submission import Submissions
+from holdfast.engine.task import BodyTask, Continue
 from holdfast.errors import Diverged, Suspended
 from holdfast.store.base import Append, ContinueAs, End, Suspend
 from holdfast.types import Entry, Kind, PromiseRow, RunRow, Status
@@ -36,13 +37,6 @@ if TYPE_CHECKING:
     from holdfast.engine.workflow import Workflow
 
 log = logging.getLogger("holdfast")
-
-
-class Continue(BaseException):
-    """Raised by `continue_as`: the run goes on under a fresh journal."""
-
-    def __init__(self, payload: bytes) -> None:
-        self.payload = payload
 
 
 class Execution:
@@ -63,7 +57,7 @@ class Execution:
         self.ready_inside = 0  # handles of theirs that the loop has scheduled or is running
         self.threads = 0  # executor work that has neither returned nor blocked in a durable call
         self.transparent: set[Any] = set()  # futures that stand for what others of the run wait for
-        self.thread_bodies: dict[Any, Frame] = {}  # of sync steps, by the future of their thread
+        self.submissions = Submissions()  # what threads do for it
         self.portals: set[SimpleQueue[Any]] = set()  # where its threads are blocked
         self.promises: dict[str, str] = {}  # name: key
         self.new_promises: list[PromiseRow] = []

@@ -138,7 +138,7 @@ class Frame:
         self.asked: dict[str, Wait] = {}  # who waits for them
         self.arrived: collections.deque[tuple[Entry, Wait]] | None = None  # most bodies need none
         self.held: list[asyncio.Future[None]] = []  # new steps, until the replay is over
-        self.blocked = 0  # threads of this body that are in a durable call
+        self.blocked = 0  # threads of this body that only their durable calls are known of
         self.ready = 0  # handles of this frame that the loop has scheduled or is running
         self.spun = 0
         # The event loop's own, of a step's body.

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.clock import NEVER, Micros
 from holdfast.engine import trouble
+from holdfast.engine.awaited import is_clear, is_signal
+from holdfast.engine.submission import are_at_work
 from holdfast.errors import Suspended
 from holdfast.store.base import Suspend
 from holdfast.types import Kind, Status
@@ -30,11 +32,18 @@ LATE_SECONDS = 0.05
 again after so long."""
 
 
+STRANGE_SECONDS = 1.0
+"""A run of which such threads are blocked is looked at again after so long."""
+
+
 def consider(run: Execution, *, lingered: bool = False) -> None:
     """Called whenever the run's body has come to rest: suspends it if that is right now."""
     if not run.waits and not run.pausing:
         return
     if not is_quiet(run) or trouble.is_overdue(run):
+        if run.submissions.strangers and run.resting is None and not run.closed:
+            # Of threads that the engine was not told of, nobody tells it when they end.
+            run.resting = run.call_later(STRANGE_SECONDS, lambda: _look_again(run))
         return
     surely_waiting = only_waits(run)
     if run.executing and not surely_waiting:
@@ -58,7 +67,8 @@ def real_seconds_left(run: Execution) -> float:
 
 
 def is_quiet(run: Execution) -> bool:
-    """Has the body come to rest, with everything durable? Steps may still be at work."""
+    """Has the body come to rest, and all threads, with everything durable? Steps may still be at
+    work on the event loop."""
     if run.closed or run.suspending or not run.live or run.task is None or run.task.done():
         return False
     if run.inbox.due:
@@ -66,7 +76,7 @@ def is_quiet(run: Execution) -> bool:
     # Threads that the engine knows nothing of count only while they are blocked in a durable call:
     # below nothing is nothing.
     busy = run.root.ready or run.root.arrived or run.threads > 0
-    return not busy and run.journal.durable
+    return not busy and run.journal.durable and not are_at_work(run)
 
 
 def _stay(run: Execution, surely_waiting: bool) -> float:
@@ -86,6 +96,11 @@ def _stay(run: Execution, surely_waiting: bool) -> float:
 def _lingered(run: Execution) -> None:
     run.resting = None
     consider(run, lingered=not _is_due_soon(run))
+
+
+def _look_again(run: Execution) -> None:
+    run.resting = None
+    consider(run)
 
 
 def _is_due_soon(run: Execution) -> bool:
@@ -137,7 +152,7 @@ def waiting_for(run: Execution) -> str:
 
 
 def only_waits(run: Execution) -> bool:
-    """Is every task of the run blocked in a durable wait, or in another task of the run?"""
+    """Is every task of a quiet run blocked in a durable wait, in another task, or in a thread?"""
     if run.ready_inside:
         return False
     durable = {wait.future for wait in run.waits} | run.transparent
@@ -149,34 +164,10 @@ def only_waits(run: Execution) -> bool:
         covers = getattr(wait.future, "covers", None)
         if covers is not None:
             durable.add(covers)
-    # A thread in which a step's body asks for something durable waits for that. What else the body
-    # does meanwhile, in threads of its own, begins anew with it.
-    durable |= {thread for thread, frame in run.thread_bodies.items() if frame.blocked}
-    return all(_is_clear(task, durable, run.tasks) for task in run.tasks if not task.done())
-
-
-def _is_clear(task: asyncio.Task[Any], durable: set[Any], tasks: set[asyncio.Task[Any]]) -> bool:
-    awaited = getattr(task, "_fut_waiter", None)
-    if awaited is None:
-        return False  # about to run
-    if awaited in durable or awaited in tasks:
-        return True
-    behind: Iterable[Any] = getattr(awaited, "_children", ()) or _waited_for(task)
-    return bool(behind) and all(one in durable or one in tasks or one.done() for one in behind)
-
-
-_WAIT: Any = getattr(asyncio.tasks, "_wait").__code__  # noqa: B009  it is private
-
-
-def _waited_for(task: asyncio.Task[Any]) -> Iterable[Any]:
-    """What a task that is in `asyncio.wait` waits for: the future it awaits there does not tell."""
-    inner: Any = task.get_coro()
-    while getattr(inner, "cr_await", None) is not None and inner.cr_code is not _WAIT:
-        inner = inner.cr_await
-    if getattr(inner, "cr_code", None) is not _WAIT or inner.cr_frame is None:
-        return ()
-    waited: Iterable[Any] = inner.cr_frame.f_locals.get("fs", ())
-    return waited
+    durable.update(run.submissions)  # none of these is at work
+    tasks = (task for task in run.tasks if not task.done())
+    unclear = (task for task in tasks if not is_clear(task, durable, run.tasks))
+    return all(is_signal(task, run.tasks) for task in unclear)
 
 
 # Unwinding

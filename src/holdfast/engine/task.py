@@ -1,4 +1,4 @@
-"""The task that a workflow's body runs in."""
+"""The task that a workflow's body runs in, and one way for it to end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,13 @@ import asyncio
 from typing import Any
 
 from holdfast.engine.context import current
+
+
+class Continue(BaseException):
+    """Raised by `continue_as`: the run goes on under a fresh journal."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.payload = payload
 
 
 class BodyTask(asyncio.Task[Any]):

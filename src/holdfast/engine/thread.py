@@ -25,6 +25,7 @@ from holdfast.engine.frame import Wait
 from holdfast.engine.loop import task_name
 from holdfast.engine.preview import after, read_in
 from holdfast.engine.rest import consume
+from holdfast.engine.submission import Submission, innermost, next_item
 from holdfast.errors import Suspended, Terminal
 from holdfast.types import Entry, Kind
 
@@ -54,9 +55,10 @@ def portal(where: Scope, call: Callable[[InThread], Coroutine[Any, Any, Any]]) -
     box: queue.SimpleQueue[_Job | asyncio.Task[Any] | None] = queue.SimpleQueue()
     context = contextvars.copy_context()
     context.run(current.set, where)
-    run.loop.call_soon_threadsafe(_enter, where, call, box, context, context=contextvars.Context())
+    enter = functools.partial(_enter, where, innermost(run), call, box, context)
+    run.loop.call_soon_threadsafe(enter, context=contextvars.Context())
     while True:
-        item = box.get()
+        item = next_item(box)
         if isinstance(item, _Job):
             _do(run.loop, item)
         elif item is None:
@@ -70,6 +72,7 @@ def portal(where: Scope, call: Callable[[InThread], Coroutine[Any, Any, Any]]) -
 
 def _enter(
     where: Scope,
+    submission: Submission | None,
     call: Callable[[InThread], Coroutine[Any, Any, Any]],
     box: queue.SimpleQueue[_Job | asyncio.Task[Any] | None],
     context: contextvars.Context,
@@ -92,13 +95,21 @@ def _enter(
         finally:
             run.portals.discard(box)
             run.threads += 1
-            where.frame.blocked -= 1
+            if submission is not None:
+                submission.blocked = False
+            else:
+                run.submissions.strangers -= 1
+                where.frame.blocked -= 1
             if run.portal_task is asyncio.current_task(run.loop):
                 run.portal_task = None
 
     run.portals.add(box)
     run.threads -= 1
-    where.frame.blocked += 1
+    if submission is not None:
+        submission.blocked = True
+    else:
+        run.submissions.strangers += 1
+        where.frame.blocked += 1
     task: asyncio.Task[Any] = context.run(lambda: asyncio.Task(bracketed(), loop=run.loop))
     run.add_task(task)
     if run.sync_body:
@@ -157,8 +168,10 @@ async def sync_body(run: Execution, work: Work) -> Any:
     """The body of a `def` workflow: it has a thread to itself."""
     run.sync_body = True
     run.threads += 1
-    context = contextvars.copy_context()
-    future = run.host.hooks.run_in_executor(run.host.sync_executor, context.run, contained, work)
+    context, submission = contextvars.copy_context(), Submission(run.root)
+    work = functools.partial(submission.do, functools.partial(context.run, contained, work))
+    future = run.host.hooks.run_in_executor(run.host.sync_executor, work)
+    run.submissions[future] = submission
     # The thread ends by itself, with Suspended when the run left before it: nobody waits for that.
     future.add_done_callback(consume, context=contextvars.Context())
     awaited = asyncio.shield(future)
@@ -167,6 +180,7 @@ async def sync_body(run: Execution, work: Work) -> Any:
         return await awaited
     finally:
         run.threads -= 1
+        del run.submissions[future]
         run.transparent.discard(awaited)
         del awaited, future  # they have the error that has this frame
 
@@ -192,14 +206,17 @@ def submit(
         return run.loop.create_task(step.invoke(where.claim(step.name), args, kwargs, in_thread))
     own = where.branch(_name(func))
     own.after = read_in(where)
+    submission = Submission(where.frame)
     if executor is not None and not _shares_memory(executor):
         # Another process knows nothing of the run, and a run's context cannot be sent there.
         func = functools.partial(func, *args, **kwargs)
-        return _awaited(run, where, own, _elsewhere(run, hooks.run_in_executor(executor, func)))
+        real = _elsewhere(run, hooks.run_in_executor(executor, func))
+        return _awaited(run, where, own, real, submission)
     work = functools.partial(
         _in_submission, where, own, contextvars.copy_context(), func, args, kwargs
     )
-    return _awaited(run, where, own, hooks.run_in_executor(executor, work))
+    real = hooks.run_in_executor(executor, submission.do, work)
+    return _awaited(run, where, own, real, submission)
 
 
 def _close_without_waiting(pool: ThreadPoolExecutor) -> None:
@@ -248,11 +265,12 @@ def _elsewhere(run: Execution, real: asyncio.Future[Any]) -> asyncio.Future[Any]
 
 
 def _awaited(
-    run: Execution, where: Scope, own: Scope, real: asyncio.Future[Any]
+    run: Execution, where: Scope, own: Scope, real: asyncio.Future[Any], submission: Submission
 ) -> asyncio.Future[Any]:
     run.threads += 1
+    run.submissions[real] = submission
     if where.frame.key:
-        real.add_done_callback(lambda _: _returned(run), context=contextvars.Context())
+        real.add_done_callback(functools.partial(_returned, run), context=contextvars.Context())
         return real
     return _journaled(run, where, own, real)
 
@@ -272,7 +290,7 @@ def _journaled(
     future.add_done_callback(lambda _: run.done_waiting(wait), context=contextvars.Context())
 
     def returned(_: object) -> None:
-        _returned(run)
+        _returned(run, real)
         wait.ready = True
         if run.closed:
             consume(real)
@@ -292,8 +310,11 @@ def _journaled(
     return future
 
 
-def _returned(run: Execution) -> None:
+def _returned(run: Execution, real: asyncio.Future[Any]) -> None:
     run.threads -= 1
+    del run.submissions[real]
+    if run.waits:
+        run.reconsider()  # perhaps nobody awaited it
 
 
 def _in_submission(

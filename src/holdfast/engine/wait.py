@@ -16,9 +16,10 @@ from holdfast.clock import Micros
 from holdfast.engine.attempt import replay
 from holdfast.engine.context import Claim, Scope, named, outside, scope
 from holdfast.engine.depth import refuse_if_too_deep
-from holdfast.engine.execution import Continue, Execution
+from holdfast.engine.execution import Execution
 from holdfast.engine.frame import Admit, Wait
 from holdfast.engine.preview import ended
+from holdfast.engine.task import Continue
 from holdfast.engine.thread import portal
 from holdfast.errors import BadValue, NotInRun, Suspended
 from holdfast.types import Entry, Kind

@@ -199,6 +199,8 @@ class Environment:
         for run in worker.runs.values():
             if not rest.is_quiet(run):
                 return f"run {run.row.id!r} is under way"
+            if run.submissions.strangers:
+                rest.consider(run)  # nobody tells when such threads have come to rest
             if run.executing and not rest.only_waits(run):
                 return f"run {run.row.id!r} executes {run.executing} steps"
         if mail := await store.mail(

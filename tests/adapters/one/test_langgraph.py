@@ -96,13 +96,13 @@ def test_people_see_what_a_graph_asks(zygote: Zygote) -> None:
         "publish:1#2": ("Ada", '"author"'),
         "inner:2/check:1": ("yes", '"sure"'),
     }
-    found = people.check(zygote, "interrupted", {"verdict": "fine"}, asked, leaves=False)["found"]
+    found = people.check(zygote, "interrupted", {"verdict": "fine"}, asked)["found"]
     assert set(found) == {"Owls by Ada", "attic", "fine", "yes"}
 
 
 def test_people_see_what_an_agent_as_a_tool_asks(zygote: Zygote) -> None:
     asked: people.Answers = {"call_0_0": ("yes", '{"delete":"a"}')}
-    said = people.check(zygote, "helped", HELPED, asked, leaves=False)
+    said = people.check(zygote, "helped", HELPED, asked)
     assert said == [["human", "boss"], ["ai", ""], ["tool", "Helped."], ["ai", "Thanks."]]
 
 

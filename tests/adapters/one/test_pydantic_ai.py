@@ -105,7 +105,7 @@ def test_people_see_what_an_agent_as_a_tool_asks(zygote: Zygote) -> None:
             '{"tool":"delete","arguments":{"path":"a"}}',
         )
     }
-    assert people.check(zygote, "delegated_to_careful", script, asked, leaves=False) == "Led."
+    assert people.check(zygote, "delegated_to_careful", script, asked) == "Led."
 
 
 def test_agents_as_tools_nest_and_their_usage_is_restored(zygote: Zygote, every: int) -> None:
