@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessageChunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 
 import holdfast
@@ -110,7 +111,7 @@ class Asks:
         live = Live()
 
         async def ask(model: BaseChatModel, given: list[Any], options: dict[str, Any]) -> Any:
-            return await live.relay(model._astream(given, stop=stop, **options))
+            return await live.relay(_pieces(model, given, stop, options))
 
         calling = asyncio.ensure_future(self._ask(messages, kwargs, ask, live))
         pieces = live.read(calling, list, made=copy.deepcopy)
@@ -132,6 +133,8 @@ class Asks:
         self, messages: list[Any], stop: Any = None, run_manager: Any = None, **kwargs: Any
     ) -> Iterator[ChatGenerationChunk]:
         def ask(model: BaseChatModel, given: list[Any], options: dict[str, Any]) -> Any:
+            if not _can_stream(model):
+                return _in_one_piece(model._generate(given, stop=stop, **options))
             return list(model._stream(given, stop=stop, **options))
 
         yield from self._ask_in_thread(messages, kwargs, ask)
@@ -229,6 +232,32 @@ class Live(Relay[ChatGenerationChunk]):
             self.refuse_if_read("the model", error)
             raise
         return pieces
+
+
+async def _pieces(
+    model: BaseChatModel, messages: list[Any], stop: Any, options: dict[str, Any]
+) -> AsyncIterator[ChatGenerationChunk]:
+    if _can_stream(model):
+        async for piece in model._astream(messages, stop=stop, **options):
+            yield piece
+    else:
+        for piece in _in_one_piece(await model._agenerate(messages, stop=stop, **options)):
+            yield piece
+
+
+def _can_stream(model: BaseChatModel) -> bool:
+    """A model that stands in for one that streams may not."""
+    return any(
+        getattr(type(model), name) is not getattr(BaseChatModel, name)
+        for name in ("_stream", "_astream")
+    )
+
+
+def _in_one_piece(result: ChatResult) -> list[ChatGenerationChunk]:
+    answer: Any = result.generations[0]
+    said = answer.message.model_dump(exclude={"type"})
+    message = AIMessageChunk(**said, chunk_position="last")
+    return [ChatGenerationChunk(message=message, generation_info=answer.generation_info)]
 
 
 @contextlib.contextmanager
