@@ -248,6 +248,42 @@ def planned(world: World) -> tuple[Any, list[Any]]:
     return _crew(world, planning=True, planning_llm=llm(world, "planner")), [{"question": "why"}]
 
 
+def single(world: World) -> tuple[Any, list[Any]]:
+    """An agent without a crew."""
+    return durable(agent_of(world, search_of(world), role="Senior\n  searcher\n")), ["why"]
+
+
+def consulting(world: World) -> tuple[Any, list[Any]]:
+    """Methods of a flow that ask agents: two at once, and one that is durable itself."""
+    known = durable(agent_of(world, search_of(world)))
+
+    @durable
+    class Consults(Flow):  # type: ignore[type-arg]
+        _skip_auto_memory = True
+
+        @start()
+        async def both(self) -> list[str]:
+            one, other = (agent_of(world, search_of(world)) for _ in range(2))
+            asked: Any = (one.kickoff_async("a"), asyncio.to_thread(other.kickoff, "b"))
+            return [output.raw for output in await asyncio.gather(*asked)]
+
+        @listen(both)
+        def third(self, said: list[str]) -> Any:
+            output: Any = agent_of(world, search_of(world)).kickoff("c")
+            return [*said, output.raw]
+
+        @listen(third)
+        async def last(self, said: list[str]) -> Any:
+            return [*said, (await known.kickoff_async("d")).raw]
+
+    @holdfast.workflow
+    async def consult() -> Any:
+        flow: Any = Consults()
+        return [await flow.kickoff_async(), flow.usage_metrics.successful_requests]
+
+    return consult, []
+
+
 def asking(world: World) -> tuple[Any, list[Any]]:
     """A flow that asks people, and goes round until they are content."""
 

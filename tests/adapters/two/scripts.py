@@ -36,6 +36,12 @@ def pair(asked: Asked) -> Reply:
     return [Reply(tool_calls=[("search", {"q": side})]), Reply(text=side)][min(asked.turn, 1)]
 
 
+def consulted(asked: Asked) -> Reply:
+    who = next(m["content"] for m in asked.body["messages"] if m["role"] == "user").split()[-1]
+    said = [Reply(tool_calls=[("search", {"q": who})]), Reply(text=f"from {who}")]
+    return said[min(asked.turn, 1)]
+
+
 def draft(asked: Asked) -> Reply:
     said = json.dumps(asked.body["messages"])
     if "shorter" in said:
@@ -64,6 +70,8 @@ ALL: dict[str, tuple[Script, dict[str, Any]]] = {
     "each": (ALONE, {}),
     "one_by_one": (ALONE, {}),
     "planned": (planned, {}),
+    "single": (ALONE, {}),
+    "consulting": (consulted, {}),
     "team": (team, {}),
     "side_by_side": (pair, {}),
     "reviewed": (draft, {"draft": DECLINED, "draft#2": APPROVED}),

@@ -20,6 +20,8 @@ RESULTS = {
     "each": [[ANSWER, ANSWER], 6],
     "one_by_one": [[ANSWER, ANSWER], 6],
     "planned": ANSWER,
+    "single": ANSWER,
+    "consulting": [["from a", "from b", "from c", "from d"], 8],
     "team": [3, "Because.", 5],
     "side_by_side": ["left", "right", "both"],
     "reviewed": "Short.",
@@ -27,7 +29,7 @@ RESULTS = {
     "asking": ["Dear Bob 2", "fine", 2],
     "racing": ["so slow", ["first", "id", "slow"]],
 }
-AT_ONCE = ("each", "side_by_side", "racing")
+AT_ONCE = ("each", "consulting", "side_by_side", "racing")
 
 
 def test_a_process_that_has_made_other_runs_goes_on_as_well(zygote: Zygote) -> None:

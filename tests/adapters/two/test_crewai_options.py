@@ -295,7 +295,7 @@ def test_a_crew_without_a_name_cannot_be_a_run(name: str | None) -> None:
 
 @pytest.mark.parametrize("given", [None, "crew", 3])
 def test_other_things_are_refused(given: Any) -> None:
-    with pytest.raises(TypeError, match="a Crew, a Flow or a class of flows"):
+    with pytest.raises(TypeError, match="a Crew, a Flow, a class of flows or an Agent"):
         durable(given)
 
 

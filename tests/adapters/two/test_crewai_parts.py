@@ -1,4 +1,5 @@
-"""What CrewAI does around its calls of models and tools: guardrails, files, dates, copies."""
+"""What CrewAI does around its calls of models and tools: guardrails, files, dates, copies; and
+agents without a crew."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ import crewai.utilities.prompts
 import pytest
 from crewai import Task
 from crewai.tools import tool
+from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters.crewai import crews, durable
@@ -159,3 +161,48 @@ async def test_copies_outside_of_runs_are_crewais_own_and_durable() -> None:
         outputs: Any = await asyncio.to_thread(crew.kickoff_for_each, questions)
         assert [one.raw for one in outputs] == ["yes", "yes"]
         assert "one" in str(model.requests[1].body)
+
+
+# Agents without a crew
+
+
+class Verdict(BaseModel):
+    good: bool
+
+
+async def test_an_agent_without_a_crew_gives_a_typed_answer_also_on_replay() -> None:
+    with ModelServer(['{"good": true}']) as model:
+        agent = durable(agent_of(world_of(model)))
+
+        @holdfast.workflow
+        async def judge() -> Any:
+            output: Any = await agent.kickoff_async("Judge", response_format=Verdict)
+            await holdfast.promise("go on")
+            return [output.pydantic.good, output.token_usage.successful_requests]
+
+        async with Environment([judge]) as env:
+            run: Any = await env.app.start(judge)
+            await out_of_memory(env, run)
+            await run.resolve("go on", None)
+            assert await run.result() == [True, 1]
+        assert len(model.requests) == 1
+
+
+async def test_an_agent_outside_of_runs_is_what_it_was() -> None:
+    with ModelServer(["yes"]) as model:
+        agent = durable(agent_of(world_of(model)), name="helpful", explain=True)
+        output: Any = await asyncio.to_thread(agent.kickoff, "Is it so?")
+        assert output.raw == "yes"
+
+
+async def test_an_agent_in_a_run_is_not_kicked_off_from_a_checkpoint() -> None:
+    with ModelServer([]) as model:
+        agent = durable(agent_of(world_of(model)))
+
+        @holdfast.workflow
+        async def ask() -> Any:
+            await agent.kickoff_async("Go on", from_checkpoint=True)  # type: ignore[arg-type]
+
+        with pytest.raises(holdfast.RunFailed) as failed:
+            await result_of(ask)
+    assert isinstance(failed.value.__cause__, holdfast.Unsupported)

@@ -62,6 +62,41 @@ KEYS = {
         step /crew-of-one#1/task1.search:call_1_1#0
         step /crew-of-one#1/task1.search:call_1_1#0/_entered@0/note#0
     """,
+    "single": """
+        step /Senior searcher#0
+        step /Senior searcher#0/llm#0
+        step /Senior searcher#0/llm#1
+        step /Senior searcher#0/llm#2
+        step /Senior searcher#0/search:call_0_0#0
+        step /Senior searcher#0/search:call_0_0#0/_entered@0/note#0
+        step /Senior searcher#0/search:call_1_0#0
+        step /Senior searcher#0/search:call_1_0#0/_entered@0/note#0
+        step /Senior searcher#0/search:call_1_1#0
+        step /Senior searcher#0/search:call_1_1#0/_entered@0/note#0
+    """,
+    "consulting": """
+        step /Consults#0
+        step /Consults#0/both#0
+        step /Consults#0/both#0/Agent.kickoff_async@0/llm#0
+        step /Consults#0/both#0/Agent.kickoff_async@0/llm#1
+        step /Consults#0/both#0/Agent.kickoff_async@0/search:call_0_0#0
+        step /Consults#0/both#0/Agent.kickoff_async@0/search:call_0_0#0/_entered@0/note#0
+        step /Consults#0/both#0/to_thread@0/Agent.kickoff@0/llm#0
+        step /Consults#0/both#0/to_thread@0/Agent.kickoff@0/llm#1
+        step /Consults#0/both#0/to_thread@0/Agent.kickoff@0/search:call_0_0#0
+        step /Consults#0/both#0/to_thread@0/Agent.kickoff@0/search:call_0_0#0/_entered@0/note#0
+        step /Consults#0/last#0
+        step /Consults#0/last#0/helper#0
+        step /Consults#0/last#0/helper#0/llm#0
+        step /Consults#0/last#0/helper#0/llm#1
+        step /Consults#0/last#0/helper#0/search:call_0_0#0
+        step /Consults#0/last#0/helper#0/search:call_0_0#0/_entered@0/note#0
+        step /Consults#0/third#0
+        step /Consults#0/third#0/method@0/llm#0
+        step /Consults#0/third#0/method@0/llm#1
+        step /Consults#0/third#0/method@0/search:call_0_0#0
+        step /Consults#0/third#0/method@0/search:call_0_0#0/_entered@0/note#0
+    """,
     "team": """
         step /team#0
         step /team#0/search.delegate_work_to_coworker:call_0_0.llm#0

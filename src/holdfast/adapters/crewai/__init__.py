@@ -1,9 +1,11 @@
-"""CrewAI's crews and flows.
+"""CrewAI's crews, flows and agents.
 
     crew = durable(Crew(name="research", agents=[...], tasks=[...]))
 
     @durable
     class Report(Flow[State]): ...
+
+    agent = durable(Agent(role="Researcher", ...))  # to be kicked off by itself
 
 Inside of runs each kickoff is a step; inside it each call of a model and of a tool, and each method
 of a flow. Tasks with `human_input=True` and methods with `@human_feedback` wait durably. Outside of
@@ -16,14 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from crewai import Crew
+from crewai import Agent, Crew
 from crewai.flow.flow import Flow
 from crewai.llms.base_llm import BaseLLM
 from crewai.utilities.llm_utils import create_llm
 
 import holdfast
 from holdfast.adapters._shared import Policy, make_startable, require_hooks, require_name
-from holdfast.adapters.crewai import crews, flows, llm, mcp, parts, prompts, values
+from holdfast.adapters.crewai import agents, crews, flows, llm, mcp, parts, prompts, values
 from holdfast.adapters.crewai import tools as tools_
 from holdfast.adapters.crewai.active import SETTINGS, OnOverflow, Settings
 
@@ -43,7 +45,7 @@ def durable(
     on_overflow: OnOverflow | None = None,
     explain: bool = False,
 ) -> C:
-    """A crew, a flow or a class of flows that goes on where it was, whatever dies.
+    """A crew, a flow, a class of flows or an agent that goes on where it was, whatever dies.
 
     name: of its runs, if not its own. retry: for calls of models, and for methods of flows; tools:
     for calls of tools, of all or by name; the engine's policy by default. models: whom to ask when
@@ -53,7 +55,7 @@ def durable(
     """
     _check_hooks()
     settings = Settings(Policy(retry=retry, tools=tools), _models(models), on_overflow)
-    for module in (llm, tools_, parts, mcp, prompts):
+    for module in (llm, tools_, parts, mcp, prompts, agents):
         module.install()
     values.register()
     given: Any = crew
@@ -61,12 +63,17 @@ def durable(
     if isinstance(given, Crew):
         made = crews.durable_crew(given, settings)
         own_name = name or (given.name if given.name != _UNNAMED else None)
+    elif isinstance(given, Agent):
+        own_name = name or agents.name_of(given)
+        made = agents.durable_agent(given, own_name, settings)
     elif isinstance(given, Flow) or (isinstance(given, type) and issubclass(given, Flow)):
         made = flows.durable_flow(given, settings)
         kind = flows.class_of(given)
         own_name = name or (None if kind is given else made.name) or kind.__name__
     else:
-        raise TypeError(f"durable() takes a Crew, a Flow or a class of flows, not {given!r}")
+        raise TypeError(
+            f"durable() takes a Crew, a Flow, a class of flows or an Agent, not {given!r}"
+        )
     if own_name is not None:
         make_startable(made, _workflow(made, require_name(given, own_name), settings))
     if explain:
@@ -91,11 +98,16 @@ def _workflow(made: Any, name: str, settings: Settings) -> holdfast.Workflow[Any
         kickoff.settings = alone
         return values.result_of(await kickoff.awaited())
 
+    async def run_agent(messages: Any, **options: Any) -> Any:
+        return agents.result_of(await agents.AgentKickoff(made, messages, **options).awaited())
+
     async def run_flow(inputs: Any = None, **options: Any) -> Any:
         flow = flows.another(made)
         object.__setattr__(flow, SETTINGS, alone)
         return values.result_of(await flow.kickoff_async(inputs, **options))
 
+    if isinstance(made, Agent):
+        return holdfast.workflow(name=name)(run_agent)
     run: Callable[..., Any] = run_crew if isinstance(made, Crew) else run_flow
     if isinstance(made, Crew):
         run.__annotations__["return"] = values.class_of(made.tasks[-1]) or Any
@@ -105,15 +117,20 @@ def _workflow(made: Any, name: str, settings: Settings) -> holdfast.Workflow[Any
 
 
 def _check_hooks() -> None:
-    modules = (llm, tools_, parts, crews, flows, mcp, prompts)
+    modules = (llm, tools_, parts, crews, flows, mcp, prompts, agents)
     require_hooks("crewai", _TESTED, {k: v for m in modules for k, v in m.HOOKS.items()})
 
 
 def _explain(made: Any, name: str | None) -> None:
-    is_crew = isinstance(made, Crew)
     print(f"{name or 'this crew'}: inside of runs these are steps:")
+    if isinstance(made, Agent):
+        print(f"  each kickoff, as {name}")
+        print("  calls of models, as llm")
+        names = {tool.name for tool in made.tools or ()}
+        print(f"  calls of tools, as <tool>:<id of the call>: {', '.join(sorted(names))}")
+        return
     print(f"  each kickoff, as {name or made.name}")
-    if is_crew:
+    if isinstance(made, Crew):
         names = {tool.name for agent in made.agents for tool in agent.tools or ()}
         print("  calls of models, as <task>.llm")
         print(f"  calls of tools, as <task>.<tool>:<id of the call>: {', '.join(sorted(names))}")

@@ -17,7 +17,7 @@ from crewai.types.usage_metrics import UsageMetrics
 
 import holdfast
 from holdfast.adapters._active import Now
-from holdfast.adapters._shared import Policy, as_thread_step
+from holdfast.adapters._shared import Place, Policy, as_thread_step
 
 SETTINGS = "__holdfast_settings__"
 ONCE = holdfast.Retry(attempts=1)  # of crews and flows: what fails inside was tried again there
@@ -39,6 +39,7 @@ class Active:
     settings: Settings
     path: tuple[str, ...] = ()  # the task, and whom it delegated to
     call_id: str | None = None  # of the tool that is called
+    place: Place | None = None  # where what is called belongs, if not where it is called
 
     def name(self, what: str) -> str:
         return ".".join((*self.path, what))
@@ -68,7 +69,9 @@ def call(
         with entered(Active(found.settings)):
             return work()
 
-    return as_thread_step(found.name(what), stepped, shown=shown, retry=retry)
+    there = found.place.entered() if found.place is not None else contextlib.nullcontext()
+    with there:
+        return as_thread_step(found.name(what), stepped, shown=shown, retry=retry)
 
 
 def on_runs_loop(coroutine: Any) -> Any:

@@ -298,7 +298,7 @@ def working_copy(crew: Any, new_id: Callable[[], uuid.UUID]) -> Any:
     cache = CacheHandler()
     agents = {id(one): one for one in crew.agents}
     agents |= {id(task.agent): task.agent for task in crew.tasks if task.agent is not None}
-    fresh = {key: _fresh_agent(copied(agent), cache) for key, agent in agents.items()}
+    fresh = {key: fresh_agent(copied(agent), cache) for key, agent in agents.items()}
     llms = {id(agent.llm): fresh[key].llm for key, agent in agents.items()}
     tasks = {id(task): _fresh_task(copied(task), fresh, llms) for task in crew.tasks}
     for task in tasks.values():
@@ -307,7 +307,7 @@ def working_copy(crew: Any, new_id: Callable[[], uuid.UUID]) -> Any:
     made.__dict__["agents"] = [fresh[id(one)] for one in crew.agents]
     made.__dict__["tasks"] = [tasks[id(one)] for one in crew.tasks]
     if crew.manager_agent is not None:
-        made.__dict__["manager_agent"] = _fresh_agent(copied(crew.manager_agent), cache)
+        made.__dict__["manager_agent"] = fresh_agent(copied(crew.manager_agent), cache)
     if isinstance(crew.manager_llm, BaseLLM):
         made.__dict__["manager_llm"] = _fresh_llm(crew.manager_llm)
     if crew.tracing is None:
@@ -323,7 +323,7 @@ def _copied(new_id: Callable[[], uuid.UUID], model: Any) -> Any:
     return made
 
 
-def _fresh_agent(made: Any, cache: CacheHandler) -> Any:
+def fresh_agent(made: Any, cache: CacheHandler) -> Any:
     fields = made.__dict__
     fields["agent_executor"] = None
     handler = made.tools_handler
