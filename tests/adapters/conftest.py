@@ -25,15 +25,17 @@ def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
     zygote.close()
 
 
-_outcomes: dict[str, dict[str, bool]] = {}  # by environment and test, of all its parameters
+_outcomes: dict[str, dict[str, bool]] = {}
+"""By environment and test: of all its parameters together, and of each."""
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     file, _, test = report.nodeid.partition("::")
     path = Path(file)
     outcomes = _outcomes.setdefault(path.parent.name, {})
-    name = f"{path.stem.removeprefix('test_')}::{test.partition('[')[0]}"
-    outcomes[name] = outcomes.get(name, True) and report.passed
+    name = f"{path.stem.removeprefix('test_')}::{test}"
+    for one in {name, name.partition("[")[0]}:
+        outcomes[one] = outcomes.get(one, True) and report.passed
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

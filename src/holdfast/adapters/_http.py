@@ -27,7 +27,7 @@ from typing import Any, TypeVar, cast
 
 import holdfast
 from holdfast.adapters._relay import Relay
-from holdfast.adapters._shared import in_runs
+from holdfast.adapters._shared import in_runs, require_hooks
 
 _HEADERS_KEPT = ("content-type", "x-request-id", "request-id")
 _HEADERS_OF_ERRORS = (*_HEADERS_KEPT, "retry-after", "retry-after-ms", "x-should-retry")
@@ -272,15 +272,25 @@ def _json(text: str) -> Any:
 C = TypeVar("C")
 
 
-def durable_client(client: C, retry: holdfast.Retry | None = None) -> C:
-    """A copy of a client of OpenAI or Anthropic whose calls are steps."""
-    found: Any = client
-    inner: Any = getattr(found, "_client", None)
-    httpx = _httpx_of(inner)
-    if httpx is None or not hasattr(inner, "_transport") or not hasattr(inner, "_mounts"):
+def check_hooks(distribution: str, tested: str, client: object) -> None:
+    inner: Any = getattr(client, "_client", None)
+    if _httpx_of(inner) is None:
         raise TypeError(
             f"durable() takes a client of OpenAI or Anthropic, sync or async, not {client!r}"
         )
+    hooks = {
+        "copy": getattr(client, "copy", None),
+        "_client._transport": getattr(inner, "_transport", None),
+        "_client._mounts": getattr(inner, "_mounts", None),
+    }
+    require_hooks(distribution, tested, hooks)
+
+
+def durable_client(client: C, retry: holdfast.Retry | None = None, explain: bool = False) -> C:
+    """A copy of a client of OpenAI or Anthropic whose calls are steps."""
+    found: Any = client
+    inner: Any = found._client
+    httpx = _httpx_of(inner)
     kind = AsyncTransport if isinstance(inner, httpx.AsyncClient) else SyncTransport
     wrap = functools.partial(kind, httpx, retry=retry if retry is not None else holdfast.Retry())
     http: Any = copy.copy(inner)
@@ -292,6 +302,9 @@ def durable_client(client: C, retry: holdfast.Retry | None = None) -> C:
     _settle(copied)
     # It closes what both use when nobody has it any more.
     copied.__dict__["_holdfast_original"] = client
+    if explain:
+        print(f"{kept.__name__}: inside of runs these are steps:")
+        print("  each call, as <method> <path>: its request, and its answer, streamed or not")
     return cast(C, copied)
 
 

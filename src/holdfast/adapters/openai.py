@@ -13,11 +13,16 @@ from typing import TypeVar
 import openai
 
 import holdfast
-from holdfast.adapters._http import durable_client
+from holdfast.adapters._http import check_hooks, durable_client
 
 C = TypeVar("C", openai.OpenAI, openai.AsyncOpenAI)
 
 
-def durable(client: C, *, retry: holdfast.Retry | None = None) -> C:
-    """retry: what to do when a call fails, instead of the engine's own policy."""
-    return durable_client(client, retry)
+_TESTED = "3.49.0"
+
+
+def durable(client: C, *, retry: holdfast.Retry | None = None, explain: bool = False) -> C:
+    """retry: what to do when a call fails, instead of the engine's own policy. explain: prints what
+    will be journaled."""
+    check_hooks("openai", _TESTED, client)
+    return durable_client(client, retry, explain)

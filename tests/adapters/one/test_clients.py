@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -274,3 +274,33 @@ async def test_a_refused_stream_is_tried_again(connect: Connect) -> None:
 def test_what_is_no_client_is_refused(thing: Any) -> None:
     with pytest.raises(TypeError, match="a client of OpenAI or Anthropic"):
         durable(thing)
+
+
+@pytest.fixture
+def client() -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(api_key="any") as client:
+        yield client
+
+
+def test_a_client_without_the_hooks_that_are_needed_is_refused(client: openai.OpenAI) -> None:
+    del client._client._mounts
+    try:
+        with pytest.raises(holdfast.Unsupported, match=r"_client\._mounts.*use openai=="):
+            durable(client)
+    finally:
+        client._client._mounts = {}
+
+
+def test_a_newer_client_whose_hooks_are_there_is_warned_of(
+    client: openai.OpenAI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.adapters.openai._TESTED", "1.0.0")
+    with pytest.warns(UserWarning, match="is newer than 1.0.0"):
+        durable(client)
+
+
+def test_it_explains_what_will_be_journaled(
+    client: openai.OpenAI, capsys: pytest.CaptureFixture[str]
+) -> None:
+    durable(client, explain=True)
+    assert "OpenAI: inside of runs these are steps" in capsys.readouterr().out

@@ -88,11 +88,11 @@ async def main(question: str) -> str:
     "code",
     [
         pytest.param(OPENAI_AGENTS, id="openai_agents"),
-        pytest.param(PYDANTIC_AI, id="pydantic_ai", marks=pytest.mark.full),
-        pytest.param(LANGCHAIN, id="langchain", marks=pytest.mark.full),
+        pytest.param(PYDANTIC_AI, id="pydantic_ai"),
+        pytest.param(LANGCHAIN, id="langchain"),
         pytest.param(STRANDS, id="strands"),
-        pytest.param(AGENT_FRAMEWORK, id="agent_framework", marks=pytest.mark.full),
-        pytest.param(GOOGLE_ADK, id="google_adk", marks=pytest.mark.full),
+        pytest.param(AGENT_FRAMEWORK, id="agent_framework"),
+        pytest.param(GOOGLE_ADK, id="google_adk"),
     ],
 )
 def test_an_unchanged_agent_repeats_its_work_and_a_durable_one_does_not(
