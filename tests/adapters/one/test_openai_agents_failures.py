@@ -205,6 +205,23 @@ async def test_the_model_is_told_of_a_tool_that_failed_for_good(connect: Connect
         assert model.requests[1].body["messages"][-1]["content"] == "no: bad"
 
 
+async def test_the_model_is_told_at_once_that_its_arguments_are_wrong(connect: Connect) -> None:
+    """They would be wrong on the next try, too."""
+
+    @function_tool
+    async def search(q: str) -> str:
+        return f"found {q}"
+
+    with ModelServer(calls(("search", {"query": "a"}))) as model:
+        agent = durable(Agent(name="support", model=connect(model), tools=[search]))
+        async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
+            run = await app.start(agent, "hello")
+            assert await asyncio.wait_for(run.result(), 120) == "Done."
+            tries = [e.attempt for e in await app.history(run.id) if e.key.endswith("/search#0")]
+        assert tries == [1]
+        assert "An error occurred" in model.requests[1].body["messages"][-1]["content"]
+
+
 async def test_a_result_that_cannot_be_encoded_names_the_cure(connect: Connect) -> None:
     class Handle:
         pass

@@ -18,6 +18,7 @@ from agents import Agent, Handoff, Model, Tool
 import holdfast
 from holdfast.adapters._active import OPTIONS
 from holdfast.adapters._shared import AGENT_WORKFLOW
+from holdfast.adapters.openai_agents.calls import durable_guardrail
 from holdfast.adapters.openai_agents.model import as_durable
 from holdfast.adapters.openai_agents.options import Options, active
 from holdfast.adapters.openai_agents.servers import durable_server
@@ -46,6 +47,8 @@ def durable_copy(agent: A, options: Options, copies: Copies | None = None) -> A:
         refuse_if_undurable(tool)
     made.tools = [durable_tool(tool, options) for tool in agent.tools]
     made.handoffs = [_durable_handoff(handoff, options, copies) for handoff in agent.handoffs]
+    made.input_guardrails = [durable_guardrail(one) for one in agent.input_guardrails]
+    made.output_guardrails = [durable_guardrail(one) for one in agent.output_guardrails]
     made.mcp_servers = [durable_server(server) for server in agent.mcp_servers]
     if isinstance(agent.model, Model):
         made.model = as_durable(agent.model, options)

@@ -23,6 +23,7 @@ _NAMES = (
     "agents.run:get_default_agent_runner",
     "agents.run:set_default_agent_runner",
     "agents.run_config:_coerce_run_config",
+    "agents.run_internal.tool_execution:_invoke_function_tool_with_metadata",
     "agents.run_state:RunState.approve",
     "agents.run_state:RunState.reject",
     "agents.tool:_FailureHandlingFunctionToolInvoker",

@@ -19,6 +19,7 @@ import holdfast
 from holdfast.adapters._questions import about_call
 from holdfast.adapters._shared import Place, blocking, under_free_name
 from holdfast.adapters.openai_agents import hooks
+from holdfast.adapters.openai_agents.calls import durable_guardrail, install_time_outs
 from holdfast.adapters.openai_agents.copies import durable_copy
 from holdfast.adapters.openai_agents.model import DurableProvider, as_durable
 from holdfast.adapters.openai_agents.options import Active, Options, entered, options_of
@@ -29,6 +30,7 @@ _KEPT_ON_RESUME = ("run_config", "hooks", "session", "error_handlers")
 
 def install() -> None:
     """Makes the runner the SDK's default one, in front of whichever is."""
+    install_time_outs()
     before = hooks.get_default_agent_runner()
     if not isinstance(before, DurableRunner):
         hooks.set_default_agent_runner(DurableRunner(before))
@@ -113,6 +115,8 @@ def _prepared(options: Options, given: dict[str, Any]) -> Iterator[dict[str, Any
         if isinstance(config.model, Model)
         else config.model,
         model_provider=DurableProvider(provider, options),
+        input_guardrails=[durable_guardrail(one) for one in config.input_guardrails or ()],
+        output_guardrails=[durable_guardrail(one) for one in config.output_guardrails or ()],
     )
     with entered(Active(options, provider, Place())):
         session = durable_session(given.get("session"))

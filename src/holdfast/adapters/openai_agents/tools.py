@@ -8,6 +8,7 @@ state.py. Agents that are used as tools are no steps: their own calls are, and n
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import json
 import typing
@@ -19,7 +20,11 @@ from agents import (
     ComputerTool,
     CustomTool,
     FunctionTool,
+    InputGuardrailTripwireTriggered,
     LocalShellTool,
+    MaxTurnsExceeded,
+    ModelBehaviorError,
+    OutputGuardrailTripwireTriggered,
     ShellTool,
     Tool,
     ToolOutputFileContent,
@@ -37,6 +42,12 @@ from holdfast.adapters.openai_agents.state import ToolState
 
 Invoke = Callable[[Any, Any], Awaitable[Any]]
 
+_SAID_BY_SDK = (
+    InputGuardrailTripwireTriggered,
+    MaxTurnsExceeded,
+    ModelBehaviorError,
+    OutputGuardrailTripwireTriggered,
+)
 _ORIGINAL = "_holdfast_original"
 _OUTPUTS = (ToolOutputText, ToolOutputImage, ToolOutputFileContent, ShellResult)
 
@@ -120,13 +131,19 @@ def _as_steps(invoke: Invoke, tool: Any, options: Options) -> Invoke:
             tool.name,
             work,
             shown=_shown(given),
-            retry=options.policy.for_tool(tool.name),
+            retry=_policy(options, tool.name),
             returns=list[classes],
         )
         state.make_again(changes)
         return output
 
     return call
+
+
+def _policy(options: Options, tool: str) -> holdfast.Retry:
+    """What the SDK says of a call, such as that the model's arguments are wrong, stays true."""
+    found = options.policy.for_tool(tool) or holdfast.Retry()
+    return dataclasses.replace(found, give_up_on=(*found.give_up_on, *_SAID_BY_SDK))
 
 
 async def _called(invoke: Invoke, ctx: Any, given: Any) -> Any:
