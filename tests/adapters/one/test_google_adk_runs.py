@@ -7,10 +7,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from google.adk.agents import LlmAgent
+from google.adk.agents import Context, LlmAgent
 from google.adk.agents.run_config import RunConfig, ToolThreadPoolConfig
 from google.adk.models import Gemini
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
+from google.adk.workflow import Workflow
 from google.genai import types
 from pydantic import BaseModel
 
@@ -301,3 +302,18 @@ async def test_live_sessions_are_refused_in_runs(connect: Connect) -> None:
             pass
 
     assert isinstance(await cause_of(lives), holdfast.Unsupported)
+
+
+async def test_a_nodes_route_is_the_same_on_replay() -> None:
+    async def count(node_input: Any, ctx: Context) -> int:
+        ctx.state["count"] = ctx.state.get("count", 0) + 1
+        ctx.route = "again" if ctx.state["count"] < 3 else "enough"
+        return int(ctx.state["count"])
+
+    async def end(node_input: int, ctx: Context) -> None:
+        ctx.output = f"counted to {node_input}"
+
+    edges: list[Any] = [("START", count), (count, {"again": count, "enough": end})]
+    workflow = vars(durable(Workflow(name="counts", edges=edges)))["__holdfast_workflow__"]
+    report = await crash_everywhere(workflow, "hello", clock=SystemClock())
+    assert report.result == "counted to 3"

@@ -17,6 +17,9 @@ EXCHANGER = "google.adk.auth.exchanger.oauth2_credential_exchanger"
 
 _NAMES = (
     "google.adk.agents.context:Context.actions",
+    "google.adk.agents.context:Context.event_author",
+    "google.adk.agents.context:Context.output",
+    "google.adk.agents.context:Context.route",
     "google.adk.agents.context:Context.run_node",
     "google.adk.auth.auth_handler:AuthHandler.generate_auth_request",
     f"{EXCHANGER}:OAuth2CredentialExchanger.exchange",

@@ -28,6 +28,7 @@ from holdfast.adapters.google_adk.options import Active, active, claim, enter
 _RESULTS = (
     types.Part, types.FunctionResponse, types.Content, Event, RequestInput, AuthCredential,
 )  # fmt: skip
+_OF_NODES = ("route", "output", "event_author")
 _STEERING = (TransferToAgentTool, SetModelResponseTool, FinishTaskTool)
 
 
@@ -89,19 +90,29 @@ async def step_of(
 ) -> Any:
     """`work` as a step, with what it changes in its context."""
     executed = False
+    before = _said(context)
 
     async def call() -> list[Any]:
         nonlocal executed
         executed = True
         result = await work()
-        return [result, dict(context.actions.state_delta), _steered(context.actions)]
+        said = {name: value for name, value in _said(context).items() if value != before[name]}
+        changed = [dict(context.actions.state_delta), _steered(context.actions)]
+        return [result, *changed, said] if said else [result, *changed]
 
     classes: Any = (returns, *_RESULTS, Any)
     make = lambda: as_step(name, call, shown=shown, retry=retry, returns=list[classes])  # noqa: E731
-    result, state, steered = await claim(now, make)
+    result, state, steered, *said = await claim(now, make)
     if not executed:
         _change_again(context, state, steered)
+        for name, value in (said[0] if said else {}).items():
+            setattr(context, name, value)
     return result
+
+
+def _said(context: ToolContext) -> dict[str, Any]:
+    """What a node says to the workflow that it is in, beside its result."""
+    return {name: getattr(context, name) for name in _OF_NODES}
 
 
 async def _nested(now: Active, work: Callable[[], Awaitable[Any]]) -> Any:
