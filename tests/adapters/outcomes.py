@@ -21,3 +21,13 @@ async def cause_of(workflow: Any, *args: Any) -> BaseException:
         await result_of(workflow, *args)
     assert failed.value.__cause__ is not None
     return failed.value.__cause__
+
+
+async def asked(app: holdfast.Holdfast, run: str, *, but: str = "") -> Any:
+    """A promise that the run waits for, of another name than `but`."""
+    async with asyncio.timeout(120):
+        while True:
+            found = [one for one in await app.promises(run) if one.name != but]
+            if found:
+                return found[0]
+            await asyncio.sleep(0.001)

@@ -42,6 +42,7 @@ from holdfast.adapters.google_adk import durable
 from holdfast.adapters.google_adk.tools import _change_again, _steered
 from holdfast.testing.model_server import ModelServer
 from tests.adapters.one.google_adk_parts import calls, clients
+from tests.adapters.outcomes import asked
 
 SECRET = "hush-hush"
 
@@ -108,16 +109,6 @@ def with_node(config: AuthConfig) -> Any:
 
     node = FunctionNode(func=look, name="look", auth_config=config, rerun_on_resume=True)
     return durable(Workflow(name="looks", edges=[("START", node, ask, done)]))
-
-
-async def asked(app: holdfast.Holdfast, run: str, *, but: str = "") -> Any:
-    """The one promise that it waits for, if it is another."""
-    async with asyncio.timeout(60):
-        while True:
-            found = [one for one in await app.promises(run) if one.name != but]
-            if found:
-                return found[0]
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("config", [oauth2, with_tokens, api_key, bearer])

@@ -7,13 +7,14 @@ that only steer (handoffs), which middleware answers.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from agent_framework import Content, FunctionTool, MiddlewareFailure, MiddlewareTermination
-from agent_framework.exceptions import UserInputRequiredException
+from agent_framework.exceptions import ToolException, UserInputRequiredException
 
 import holdfast
 from holdfast.adapters._shared import as_step
@@ -53,15 +54,19 @@ async def _step(
 ) -> Any:
     context = named.get("context")
     call_id = named.get("tool_call_id")
-    state = ToolState(context)
+    state, limits = ToolState(context), Limits(tool)
 
     async def work() -> dict[str, Any]:
         state.begin()
+        limits.begin()
         offered = list(context.tools) if context is not None and context.tools else []
         try:
             done: dict[str, Any] = {"value": _without_raw(await call())}
         except _STEERING as steering:
             done = {"raised": steering}
+        except ToolException as error:
+            limits.refuse_if_reached(error)
+            raise
         _refuse_new_tools(tool, offered, context)
         if changes := state.changes():
             done["changed"] = changes
@@ -71,7 +76,7 @@ async def _step(
     given = arguments if arguments is not None else getattr(context, "arguments", None)
     name = f"{now.name}.{tool.name}"
     result: Any = _result_type(tool)
-    done = await place().claim(
+    step = place().claim(
         lambda: as_step(
             f"{name}:{call_id}" if call_id else name,
             work,
@@ -80,10 +85,56 @@ async def _step(
             returns=dict[str, result | Any],
         )
     )
+    with limits.counted():
+        done = await step
     state.make_again(done.get("changed", {}))
     if "raised" in done:
         raise done["raised"]
     return done["value"]
+
+
+class LimitReached(holdfast.Terminal, ToolException):
+    """A tool may not be called any more: trying again would not help."""
+
+
+class Limits:
+    """How often a tool was called, and failed. Each call counts once, however often it is tried,
+    and when it is replayed."""
+
+    def __init__(self, tool: FunctionTool) -> None:
+        self._tool, self._tries, self._reached = tool, 0, False
+
+    def begin(self) -> None:
+        tool = self._tool
+        if self._tries:
+            tool.invocation_count -= 1
+            tool.invocation_exception_count -= 1
+        self._tries += 1
+        limits = (tool.max_invocations, tool.max_invocation_exceptions)
+        counts = (tool.invocation_count, tool.invocation_exception_count)
+        self._reached = any(
+            limit is not None and count >= limit
+            for limit, count in zip(limits, counts, strict=True)
+        )
+
+    def refuse_if_reached(self, error: ToolException) -> None:
+        if self._reached:
+            raise LimitReached(str(error)) from error
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Around the step."""
+        failed = 1
+        try:
+            yield
+            failed = 0
+        except LimitReached:
+            self._tries = 1  # it was not called
+            raise
+        finally:
+            if not self._tries:
+                self._tool.invocation_count += 1
+                self._tool.invocation_exception_count += failed
 
 
 def _without_raw(result: Any) -> Any:
