@@ -52,9 +52,9 @@ def calls(*tools: Any) -> list[Any]:
     return [Reply(tool_calls=tools), "Done."]
 
 
-def runner_of(agent: Any) -> Runner:
-    sessions = InMemorySessionService()
-    return Runner(app_name="app", agent=agent, session_service=sessions, auto_create_session=True)
+def runner_of(agent: Any, **services: Any) -> Runner:
+    services = {"session_service": InMemorySessionService(), **services}
+    return Runner(app_name="app", agent=agent, auto_create_session=True, **services)
 
 
 def asking(text: str = "hello", **options: Any) -> dict[str, Any]:

@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 from google.adk.agents import Context, LlmAgent
 from google.adk.agents.run_config import RunConfig, ToolThreadPoolConfig
+from google.adk.artifacts import InMemoryArtifactService
+from google.adk.code_executors import BaseCodeExecutor
+from google.adk.code_executors.code_execution_utils import (
+    CodeExecutionInput,
+    CodeExecutionResult,
+)
 from google.adk.models import Gemini
 from google.adk.tools import FunctionTool, LongRunningFunctionTool, ToolContext
 from google.adk.workflow import Workflow
@@ -317,3 +323,24 @@ async def test_a_nodes_route_is_the_same_on_replay() -> None:
     workflow = vars(durable(Workflow(name="counts", edges=edges)))["__holdfast_workflow__"]
     report = await crash_everywhere(workflow, "hello", clock=SystemClock())
     assert report.result == "counted to 3"
+
+
+async def test_code_that_a_model_has_written_is_executed_once(connect: Connect) -> None:
+    class Executes(BaseCodeExecutor):
+        def execute_code(
+            self, invocation_context: Any, code_execution_input: CodeExecutionInput
+        ) -> CodeExecutionResult:
+            return CodeExecutionResult(stdout=f"of {code_execution_input.code}")
+
+    def script(asked: Asked) -> str:
+        return "It is 4." if asked.turn else "```tool_code\nprint(2 + 2)\n```"
+
+    with ModelServer(script) as model:
+        runner = runner_of(
+            LlmAgent(name="support", model=connect(model), code_executor=Executes()),
+            artifact_service=InMemoryArtifactService(),
+        )
+        workflow = vars(durable(runner))["__holdfast_workflow__"]
+        report = await crash_everywhere(workflow, "hello", clock=SystemClock())
+        assert report.result == "It is 4." and report.steps["/support.code#0"] == 1
+        assert "of print(2 + 2)" in str(model.requests[-1].body["contents"])

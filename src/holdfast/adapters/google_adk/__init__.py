@@ -24,7 +24,8 @@ from holdfast.adapters._active import OPTIONS
 from holdfast.adapters._shared import Policy, make_startable, require_name
 from holdfast.adapters.google_adk import hooks
 from holdfast.adapters.google_adk.auth import exchanged_once, same_requests
-from holdfast.adapters.google_adk.explain import explanation
+from holdfast.adapters.google_adk.code import wrap_executor
+from holdfast.adapters.google_adk.explain import agents_in, explanation
 from holdfast.adapters.google_adk.model import durable_models
 from holdfast.adapters.google_adk.nodes import durable_functions, durable_tool_nodes
 from holdfast.adapters.google_adk.options import OnOverflow, Options
@@ -73,6 +74,8 @@ def durable(
         approvals=approvals,
     )
     _install()
+    for one in agents_in(root):
+        wrap_executor(one)
     object.__setattr__(root, OPTIONS, options)
     if explain:
         print(explanation(known, root, options))

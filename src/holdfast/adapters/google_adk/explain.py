@@ -13,7 +13,7 @@ from holdfast.adapters.google_adk.options import Options
 
 def explanation(name: str, root: Any, options: Options) -> str:
     """One line for each kind of call."""
-    agents = list(_agents(root))
+    agents = list(agents_in(root))
     tools = [tool for agent in agents for tool in getattr(agent, "tools", ())]
     inner = [_name(tool) for tool in tools if isinstance(tool, hooks.AgentTool | hooks.NodeTool)]
     plain = [_name(tool) for tool in tools if _name(tool) not in inner]
@@ -35,15 +35,16 @@ def explanation(name: str, root: Any, options: Options) -> str:
     return "\n".join(f"{what}: {', '.join(who)}" for what, who in lines.items() if who)
 
 
-def _agents(node: Any) -> Iterator[Any]:
+def agents_in(node: Any) -> Iterator[Any]:
+    """A node, and the agents and nodes below it."""
     yield node
     if isinstance(node, BaseAgent):
         for agent in node.sub_agents:
-            yield from _agents(agent)
+            yield from agents_in(agent)
     elif getattr(node, "graph", None) is not None:
         for inner in node.graph.nodes:
             if inner is not node:
-                yield from _agents(inner)
+                yield from agents_in(inner)
 
 
 def _name(tool: Any) -> str:

@@ -24,6 +24,7 @@ from google.genai import types
 import holdfast
 from holdfast.adapters._relay import Relay
 from holdfast.adapters._shared import as_step, ask_in_order, is_overflow
+from holdfast.adapters.google_adk.code import wrap_executor
 from holdfast.adapters.google_adk.options import Active, Contents, active, claim
 
 
@@ -40,6 +41,7 @@ def durable_models(get_llm: Callable[..., Any]) -> Callable[..., Any]:
                 "compositional function calling is served live, and a live session cannot be "
                 "journaled: leave RunConfig.support_cfc out inside of runs"
             )
+        wrap_executor(invocation_context.agent)
         return DurableLlm(found, now, invocation_context.agent.name)
 
     return get
