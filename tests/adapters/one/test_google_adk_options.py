@@ -9,7 +9,12 @@ from typing import Any
 import google.adk.runners
 import pytest
 from google.adk.agents import LlmAgent
+from google.adk.apps import App
+from google.adk.apps.app import EventsCompactionConfig
+from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+from google.adk.runners import Runner
+from google.adk.sessions import InMemorySessionService
 from google.adk.tools import ToolContext
 from google.genai import errors, types
 
@@ -52,6 +57,35 @@ async def test_a_call_of_a_model_is_tried_again_under_the_same_key(connect: Conn
         assert await result_of(durable(agent, retry=SOON), "hello") == "yes"
         assert len(model.requests) == 3
         assert len({asked.idempotency_key for asked in model.requests}) == 1
+
+
+@pytest.mark.filterwarnings("ignore:.EXPERIMENTAL.")  # says ADK of the configuration
+async def test_a_conversation_is_summarised_once(connect: Connect) -> None:
+    def script(asked: Asked) -> str:
+        return f"summary {asked.number}" if "conversation history" in asked.prompt else "yes"
+
+    with ModelServer(script) as model:
+        summarizer = LlmEventSummarizer(llm=connect(model))
+        config = EventsCompactionConfig(
+            compaction_interval=1, overlap_size=0, summarizer=summarizer
+        )
+        agent = durable(LlmAgent(name="support", model=connect(model)))
+        app = App(name="app", root_agent=agent, events_compaction_config=config)
+
+        @holdfast.workflow
+        async def talks() -> list[str]:
+            sessions = InMemorySessionService()
+            runner = Runner(app=app, session_service=sessions, auto_create_session=True)
+            said = []
+            for question in ("hello", "and"):
+                events = runner.run_async(**asking(question))
+                said += texts([event async for event in events])
+            return said
+
+        report = await crash_everywhere(talks, clock=holdfast.SystemClock())
+        assert report.result == ["yes", "yes"]
+        assert report.steps["/summary#0"] == report.steps["/summary#1"] == 1
+        assert "summary 2" in str(model.requests[2].body["contents"])
 
 
 async def test_a_model_that_fails_for_good_raises_its_own_error(connect: Connect) -> None:

@@ -26,7 +26,7 @@ from holdfast.adapters.google_adk import hooks
 from holdfast.adapters.google_adk.auth import exchanged_once, same_requests
 from holdfast.adapters.google_adk.code import wrap_executor
 from holdfast.adapters.google_adk.explain import agents_in, explanation
-from holdfast.adapters.google_adk.model import durable_models
+from holdfast.adapters.google_adk.model import durable_models, durable_summaries
 from holdfast.adapters.google_adk.nodes import durable_functions, durable_tool_nodes
 from holdfast.adapters.google_adk.options import OnOverflow, Options
 from holdfast.adapters.google_adk.runner import durable_runs, durable_sync_runs, no_live_runs
@@ -96,6 +96,7 @@ def _install() -> None:
     hooks.wrap("google.adk.runners:Runner.run_async", durable_runs)
     hooks.wrap("google.adk.runners:Runner.run", durable_sync_runs)
     hooks.wrap("google.adk.runners:Runner.run_live", no_live_runs)
+    hooks.wrap(f"{hooks.SUMMARIZER}.maybe_summarize_events", durable_summaries)
     hooks.wrap("google.adk.flows.llm_flows.base_llm_flow:BaseLlmFlow._get_llm", durable_models)
     hooks.wrap("google.adk.flows.llm_flows.tools._caller:_call_tool_async", durable_tools)
     hooks.wrap("google.adk.flows.llm_flows.tools._caller:apply_confirmation_gate", telling_why)

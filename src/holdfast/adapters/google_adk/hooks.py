@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.adapters._hooks import Hooks
 
+SUMMARIZER = "google.adk.apps.llm_event_summarizer:LlmEventSummarizer"
 EXCHANGER = "google.adk.auth.exchanger.oauth2_credential_exchanger"
 
 _NAMES = (
@@ -22,6 +23,7 @@ _NAMES = (
     "google.adk.agents.context:Context.route",
     "google.adk.agents.context:Context.run_node",
     "google.adk.auth.auth_handler:AuthHandler.generate_auth_request",
+    f"{SUMMARIZER}.maybe_summarize_events",
     f"{EXCHANGER}:OAuth2CredentialExchanger.exchange",
     "google.adk.flows.llm_flows.base_llm_flow:BaseLlmFlow._get_llm",
     "google.adk.flows.llm_flows.tools._caller:_call_tool_async",

@@ -18,6 +18,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+from google.adk.events import Event
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
 from google.genai import types
 
@@ -98,6 +99,26 @@ class DurableLlm:
             self._now, lambda: as_step(step, call, shown=shown, retry=retry)
         )
         return recorded
+
+
+def durable_summaries(summarize: Callable[..., Any]) -> Callable[..., Any]:
+    """Around what asks a model for a summary of events, when an invocation has ended."""
+
+    async def call(self: Any, *, events: list[Event]) -> Event | None:
+        now = active()
+        if now is None:
+            found: Event | None = await summarize(self, events=events)
+            return found
+
+        async def work() -> Any:
+            made = await summarize(self, events=events)
+            return None if made is None else made.model_dump(mode="json", exclude_none=True)
+
+        retry = now.options.policy.retry
+        recorded = await claim(now, lambda: as_step("summary", work, retry=retry))
+        return None if recorded is None else Event.model_validate_json(json.dumps(recorded))
+
+    return call
 
 
 def _within_step(request: LlmRequest, model: str, contents: Contents) -> LlmRequest:
