@@ -109,32 +109,40 @@ async def call(
     shown: Any = None,
     retry: holdfast.Retry | None = None,
     place: Place,
+    shows: Callable[[Any], Any] = lambda result: result,
 ) -> Any:
+    """shows: makes of what the step returned what the caller gets, once."""
+
     def make() -> Awaitable[Any]:
         return place.nearest().claim(lambda: as_step(name, work, shown=shown, retry=retry))
 
     found = active()
     memory = found.memory if found else None
     if memory is None:
-        return await make()
+        return shows(await make())
     asked = memory.place(name)
     if (known := memory.find(asked, shown)) is not _MISSING:
         return known
-    result = await make()
+    result = shows(await make())
     memory.keep(asked, shown, result)
     return result
 
 
 def call_in_thread(
-    name: str, work: Callable[[], Any], *, shown: Any = None, retry: holdfast.Retry | None = None
+    name: str,
+    work: Callable[[], Any],
+    *,
+    shown: Any = None,
+    retry: holdfast.Retry | None = None,
+    shows: Callable[[Any], Any] = lambda result: result,
 ) -> Any:
     found = active()
     memory = found.memory if found else None
     if memory is None:
-        return as_thread_step(name, work, shown=shown, retry=retry)
+        return shows(as_thread_step(name, work, shown=shown, retry=retry))
     place = memory.place(name)
     if (known := memory.find(place, shown)) is not _MISSING:
         return known
-    result = as_thread_step(name, work, shown=shown, retry=retry)
+    result = shows(as_thread_step(name, work, shown=shown, retry=retry))
     memory.keep(place, shown, result)
     return result

@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import langgraph.func
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph._internal._runnable import is_async_callable
 
 import holdfast
+from holdfast.adapters import _langgraph_streams as streams
 from holdfast.adapters._langgraph_active import Active, active, call, call_in_thread, inside
 from holdfast.adapters._langgraph_interrupts import answered, answered_in_thread, ask_caller
 from holdfast.adapters._shared import Place
@@ -44,20 +46,41 @@ def _calling(original: Callable[..., Any]) -> Callable[..., Any]:
     return calling
 
 
+class TaskCall:
+    """One call of a task; what it streams is a part of what its node does."""
+
+    def __init__(self, found: Active, name: str) -> None:
+        config, outer = var_child_runnable_config.get(), streams.now.get()
+        self.streamed = streams.Streamed(config, outer) if config and outer is not None else None
+        self.config = self.streamed.config if self.streamed is not None else None
+        self.path = "/".join((*found.path, name))
+        self._ran = False
+
+    def returns(self, value: Any) -> Any:
+        """In the step."""
+        self._ran = True
+        return streams.returned(self.streamed, value)
+
+    def shown(self, value: Any) -> Any:
+        return streams.shown(self.streamed, self._ran, value)
+
+
 def _stepped(func: Callable[..., Any], found: Active, retry: holdfast.Retry | None) -> Any:
     name = getattr(func, "__name__", type(func).__name__)
     place = Place(name)  # now: of those that run at once, any may be the first
 
     @functools.wraps(func)
     async def stepped(*args: Any, **kwargs: Any) -> Any:
+        one = TaskCall(found, name)
+
         async def once(config: Any) -> Any:
             return await func(*args, **kwargs)
 
         async def work() -> Any:
             with inside(found):
-                return await answered("/".join((*found.path, name)), None, once)
+                return one.returns(await answered(one.path, one.config, once))
 
-        return ask_caller(await call(name, work, retry=retry, place=place))
+        return ask_caller(await call(name, work, retry=retry, place=place, shows=one.shown))
 
     return stepped
 
@@ -70,14 +93,16 @@ def _stepped_in_thread(
 
     @functools.wraps(func)
     def stepped(*args: Any, **kwargs: Any) -> Any:
+        one = TaskCall(found, name)
+
         def once(config: Any) -> Any:
             return func(*args, **kwargs)
 
         def work() -> Any:
             with inside(found):
-                return answered_in_thread("/".join((*found.path, name)), None, once)
+                return one.returns(answered_in_thread(one.path, one.config, once))
 
         with place.entered():
-            return ask_caller(call_in_thread(name, work, retry=retry))
+            return ask_caller(call_in_thread(name, work, retry=retry, shows=one.shown))
 
     return stepped

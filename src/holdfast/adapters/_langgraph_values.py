@@ -22,6 +22,7 @@ from langchain_core.messages.base import TextAccessor
 from langchain_core.messages.utils import convert_to_messages
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 from langchain_core.prompt_values import ChatPromptValue, StringPromptValue
+from langgraph.func import entrypoint
 from langgraph.types import Command, Interrupt, Overwrite, Send, TimeoutPolicy
 
 import holdfast
@@ -56,6 +57,12 @@ def register_classes() -> None:
         name="langgraph.Send",
         encode=lambda send: [send.node, send.arg, send.timeout],
         decode=lambda parts: Send(parts[0], parts[1], timeout=parts[2]),
+    )
+    holdfast.register(
+        entrypoint.final,
+        name="langgraph.final",
+        encode=lambda final: [final.value, final.save],
+        decode=lambda parts: entrypoint.final(value=parts[0], save=parts[1]),
     )
     holdfast.register(
         Interrupt,

@@ -26,6 +26,7 @@ import holdfast
 from holdfast.adapters import _langgraph_graphs as graphs
 from holdfast.adapters import _langgraph_mcp as mcp
 from holdfast.adapters import _langgraph_models as models_
+from holdfast.adapters import _langgraph_streams as streams
 from holdfast.adapters import _langgraph_tasks as tasks
 from holdfast.adapters import _langgraph_tools as tools_
 from holdfast.adapters import _langgraph_values as values
@@ -74,6 +75,7 @@ def durable(
     models_.install()
     tools_.install()
     graphs.install()
+    streams.install()
     tasks.install()
     mcp.install()
     own_name = name or (graph.name if graph.name != _UNNAMED else None)
