@@ -201,7 +201,10 @@ class DurableAgent(Own):
             found: BaseException | None = agent._holdfast_failure
             return found
 
-        return Asks(model, options_of(self), lambda: place_of(agent), failure)
+        def fail(error: BaseException) -> None:
+            agent._holdfast_failure = error
+
+        return Asks(model, options_of(self), lambda: place_of(agent), failure, fail)
 
 
 def place_of(agent: Any) -> Place:

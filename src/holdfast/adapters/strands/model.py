@@ -57,8 +57,9 @@ class Asks:
         options: Options,
         place: Callable[[], Place],
         failure: Callable[[], BaseException | None],
+        fail: Callable[[BaseException], None],
     ) -> None:
-        self.model, self.place = model, place
+        self.model, self.place, self.fail = model, place, fail
         self.first_ms = 0  # of the last answer: how long it took to begin
         self._options, self._failure = options, failure
 
@@ -227,10 +228,12 @@ class _Durable:
         if holdfast.current_run() is None or in_step.get(False):
             return asks.model
         if hooks.is_run_async_bridge():
-            raise holdfast.Unsupported(
+            refused = holdfast.Unsupported(
                 f"{name_of(asks.model)} was asked in an event loop of Strands' own, where a run "
                 "cannot journal it: use the async way to what asks it"
             )
+            asks.fail(refused)  # whoever asks may go on without an answer
+            raise refused
         return asks
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from strands.agent.conversation_manager import SummarizingConversationManager
@@ -10,10 +11,33 @@ import holdfast
 from holdfast.adapters.strands.model import require_model
 from holdfast.adapters.strands.sessions import is_supported
 
+_PLUGINS = (
+    (
+        "strands.vended_plugins.steering.handlers.llm.llm_handler",
+        "LLMSteeringHandler",
+        "which asks its model where a run cannot journal it: derive a SteeringHandler that awaits "
+        "a durable agent's invoke_async",
+    ),
+    (
+        "strands.vended_plugins.goal.plugin",
+        "GoalLoop",
+        "which remembers its attempts for all runs of the process: ask a durable judge in a "
+        "workflow of yours, and the agent again",
+    ),
+    (
+        "strands.vended_plugins.context_offloader.plugin",
+        "ContextOffloader",
+        "which gives what it stores another name on each replay: let the tool store what is too "
+        "long, and return where",
+    ),
+)
+
 
 def require_supported(agent: Any) -> None:
     require_model(agent.model)
-    for why in (_tasks(agent), _session(agent), _conversation(agent), _memory(agent)):
+    for why in (
+        _tasks(agent), _session(agent), _conversation(agent), _memory(agent), _plugins(agent),
+    ):  # fmt: skip
         if why:
             raise holdfast.Unsupported(f"{agent.name!r} has {why}")
 
@@ -77,4 +101,14 @@ def _memory(agent: Any) -> str:
             "a memory_manager that writes while others go on, and would write again on replay: use "
             "stores without extraction, and add_tool_config with wait_for_writes"
         )
+    return ""
+
+
+def _plugins(agent: Any) -> str:
+    """Those of Strands that go wrong in runs."""
+    plugins = agent._plugin_registry._plugins.values()
+    for module, name, why in _PLUGINS:
+        kind = getattr(sys.modules.get(module), name, None)
+        if kind is not None and any(isinstance(one, kind) for one in plugins):
+            return f"a plugin {name}, {why}"
     return ""
