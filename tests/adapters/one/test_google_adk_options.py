@@ -13,6 +13,7 @@ from google.adk.apps import App
 from google.adk.apps.app import EventsCompactionConfig
 from google.adk.apps.llm_event_summarizer import LlmEventSummarizer
 from google.adk.models import BaseLlm, LlmRequest, LlmResponse
+from google.adk.plugins import ReflectAndRetryToolPlugin
 from google.adk.runners import Runner
 from google.adk.sessions import InMemorySessionService
 from google.adk.tools import ToolContext
@@ -57,6 +58,24 @@ async def test_a_call_of_a_model_is_tried_again_under_the_same_key(connect: Conn
         assert await result_of(durable(agent, retry=SOON), "hello") == "yes"
         assert len(model.requests) == 3
         assert len({asked.idempotency_key for asked in model.requests}) == 1
+
+
+async def test_failures_that_a_plugin_counts_are_those_of_one_run(connect: Connect) -> None:
+    """`crash_everywhere` replays in a process in which the plugin has counted before."""
+
+    async def broken(q: str) -> str:
+        """Fails."""
+        raise ValueError(q)
+
+    script = [*(Reply(tool_calls=[("broken", {"q": q})]) for q in "ab"), Reply(text="Done.")]
+    with ModelServer(script) as model:
+        agent = durable(LlmAgent(name="support", model=connect(model), tools=[broken]))
+        app = App(name="app", root_agent=agent, plugins=[ReflectAndRetryToolPlugin()])
+        runner = Runner(app=app, session_service=InMemorySessionService(), auto_create_session=True)
+        workflow = vars(durable(runner))["__holdfast_workflow__"]
+        report = await crash_everywhere(workflow, "hello", clock=holdfast.SystemClock())
+    assert report.result == "Done."
+    assert "'retry_count': 2" in str(model.requests[2].body["contents"])
 
 
 @pytest.mark.filterwarnings("ignore:.EXPERIMENTAL.")  # says ADK of the configuration

@@ -30,6 +30,7 @@ _NAMES = (
     "google.adk.flows.llm_flows.tools._caller:apply_confirmation_gate",
     "google.adk.platform.time:set_time_provider",
     "google.adk.platform.uuid:set_id_provider",
+    "google.adk.plugins._reflect_retry_utils:ScopedFailureTracker",
     "google.adk.runners:Runner._get_or_create_session",
     "google.adk.runners:Runner.run",
     "google.adk.runners:Runner.run_async",
@@ -56,6 +57,7 @@ HOOKS = Hooks("google-adk", "2.13.0", _NAMES, of=(_MCP, _OF_MCP))
 check = HOOKS.check
 
 AgentTool: Any = HOOKS["AgentTool"] or object
+ScopedFailureTracker: Any = HOOKS["ScopedFailureTracker"] or ()
 NodeTool: Any = HOOKS["NodeTool"] or object
 invoke_callable: Any = HOOKS["_invoke_callable"]
 set_id_provider: Any = HOOKS["set_id_provider"]

@@ -18,7 +18,7 @@ from google.adk.runners import Runner
 
 import holdfast
 from holdfast.adapters._shared import Place
-from holdfast.adapters.google_adk import hooks, mcp
+from holdfast.adapters.google_adk import hooks, mcp, plugins
 from holdfast.adapters.google_adk.ids import Ids, Times
 from holdfast.adapters.google_adk.options import Active, Options, enter, options_of
 from holdfast.adapters.google_adk.sessions import DurableSessions
@@ -92,6 +92,7 @@ class _Call:
         self._runner.session_service = DurableSessions(
             runner.session_service, self._now, self._times
         )
+        self._runner.plugin_manager = plugins.of_run(runner.plugin_manager)
         self._events: asyncio.Queue[tuple[Event, asyncio.Event] | None] = asyncio.Queue()
 
     async def events(self) -> AsyncIterator[Event]:
