@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
 from datetime import timedelta
 from typing import Any
 
@@ -338,15 +337,20 @@ def test_it_explains_what_will_be_journaled(capsys: pytest.CaptureFixture[str]) 
     assert "methods: first, second" in said
 
 
-async def test_a_flow_of_a_run_cannot_stream_and_says_so() -> None:
-    class Streaming(Flow):  # type: ignore[type-arg]
+async def test_a_flow_of_a_run_does_not_begin_at_a_checkpoint_and_says_so() -> None:
+    class Counts(Flow):  # type: ignore[type-arg]
         _skip_auto_memory = True
-        stream = True
 
         @start()
-        def begin(self) -> str:
-            return str(uuid.uuid4())
+        def begin(self) -> int:
+            return 1
+
+    kind = durable(Counts)
+
+    @holdfast.workflow
+    async def count() -> Any:
+        await kind().kickoff_async(from_checkpoint=True)  # type: ignore[arg-type]
 
     with pytest.raises(holdfast.RunFailed) as failed:
-        await result_of(durable(Streaming))
+        await result_of(count)
     assert isinstance(failed.value.__cause__, holdfast.Unsupported)

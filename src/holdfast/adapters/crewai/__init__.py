@@ -25,7 +25,7 @@ from crewai.utilities.llm_utils import create_llm
 
 import holdfast
 from holdfast.adapters._shared import Policy, make_startable, require_hooks, require_name
-from holdfast.adapters.crewai import agents, crews, flows, llm, mcp, parts, prompts, values
+from holdfast.adapters.crewai import agents, crews, flows, frames, llm, mcp, parts, prompts, values
 from holdfast.adapters.crewai import tools as tools_
 from holdfast.adapters.crewai.active import SETTINGS, OnOverflow, Settings
 
@@ -104,6 +104,7 @@ def _workflow(made: Any, name: str, settings: Settings) -> holdfast.Workflow[Any
     async def run_flow(inputs: Any = None, **options: Any) -> Any:
         flow = flows.another(made)
         object.__setattr__(flow, SETTINGS, alone)
+        flow.stream = False  # nobody reads it
         return values.result_of(await flow.kickoff_async(inputs, **options))
 
     if isinstance(made, Agent):
@@ -117,7 +118,7 @@ def _workflow(made: Any, name: str, settings: Settings) -> holdfast.Workflow[Any
 
 
 def _check_hooks() -> None:
-    modules = (llm, tools_, parts, crews, flows, mcp, prompts, agents)
+    modules = (llm, tools_, parts, crews, flows, frames, mcp, prompts, agents)
     require_hooks("crewai", _TESTED, {k: v for m in modules for k, v in m.HOOKS.items()})
 
 

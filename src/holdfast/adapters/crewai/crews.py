@@ -37,7 +37,7 @@ from holdfast.adapters._shared import (
     in_own_thread,
     require_name,
 )
-from holdfast.adapters.crewai import values
+from holdfast.adapters.crewai import frames, values
 from holdfast.adapters.crewai.active import ONCE, SETTINGS, Active, Settings, entered, spend
 from holdfast.adapters.crewai.people import Person
 
@@ -231,7 +231,7 @@ class Kickoff:
         crew = working_copy(self._crew, _ids())
         set_provider(Person(self.settings))
         chunks: list[Any] = []
-        with entered(Active(self.settings)):
+        with entered(Active(self.settings)), frames.heard() as heard:
             output: Any = crew.kickoff(self._inputs, self._files)
             if isinstance(output, CrewStreamingOutput):
                 output = self._read(output, chunks)
@@ -239,7 +239,7 @@ class Kickoff:
         tasks = [
             next((n for n, one in enumerate(made) if one is it), -1) for it in output.tasks_output
         ]
-        kept = {"output": output, "tasks": tasks}
+        kept = {"output": output, "tasks": tasks, **frames.kept_with(heard)}
         return {**kept, "chunks": chunks} if chunks else kept
 
     def _read(self, streaming: CrewStreamingOutput, chunks: list[Any]) -> Any:
@@ -262,6 +262,7 @@ class Kickoff:
         self._crew.usage_metrics = output.token_usage
         if not self._executed:
             spend(output.token_usage, missed=True)
+            frames.again(kept)
         return output
 
 

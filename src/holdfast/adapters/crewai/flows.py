@@ -14,6 +14,7 @@ import contextvars
 import functools
 import typing
 import uuid
+from collections.abc import Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -23,12 +24,11 @@ from crewai.flow.flow import Flow
 from crewai.flow.flow_context import current_flow_method_name
 from crewai.flow.human_feedback import HumanFeedbackResult
 from crewai.types.usage_metrics import UsageMetrics
-from pydantic import BaseModel
 
 import holdfast
 from holdfast.adapters._questions import question
 from holdfast.adapters._shared import Place, as_step
-from holdfast.adapters.crewai import values
+from holdfast.adapters.crewai import frames, state, values
 from holdfast.adapters.crewai.active import (
     ONCE,
     SETTINGS,
@@ -41,8 +41,7 @@ from holdfast.adapters.crewai.active import (
 )
 from holdfast.adapters.crewai.people import Person, Questions
 
-_GONE = object()
-_SET_FOR_A_RUN = ("input_provider", "persistence", "tracing")
+_SET_FOR_A_RUN = ("input_provider", "persistence", "stream", "tracing")
 
 
 @dataclass(frozen=True)
@@ -72,34 +71,70 @@ class DurableFlow(Flow):  # type: ignore[type-arg]  # with one, it would set the
     ) -> Any:
         if holdfast.current_run() is None:
             return super().kickoff(inputs, input_files, **kwargs)
+        if self.stream:
+            return self.stream_events(inputs, input_files, **kwargs)
         return on_runs_loop(self.kickoff_async(inputs, input_files, **kwargs))
 
     async def kickoff_async(  # type: ignore[override]
         self, inputs: Any = None, input_files: Any = None, **kwargs: Any
     ) -> Any:
-        proceed = functools.partial(super().kickoff_async, inputs, input_files)
-        if holdfast.current_run() is None or self._running() is not None:
-            return await proceed(**kwargs)
-        if self.stream or kwargs.get("from_checkpoint") is not None:
+        if not self._is_to_be_a_step():
+            return await super().kickoff_async(inputs, input_files, **kwargs)
+        if self.stream:
+            return self.astream(inputs, input_files, **kwargs)
+        return (await self._kicked_off(inputs, input_files, kwargs))["output"]
+
+    def astream(  # type: ignore[override]
+        self, inputs: Any = None, input_files: Any = None, **kwargs: Any
+    ) -> Any:
+        if not self._is_to_be_a_step():
+            return super().astream(inputs, input_files, **kwargs)
+        return frames.session(lambda heard: self._kicked_off(inputs, input_files, kwargs, heard))
+
+    def stream_events(  # type: ignore[override]
+        self, inputs: Any = None, input_files: Any = None, **kwargs: Any
+    ) -> Any:
+        if not self._is_to_be_a_step():
+            return super().stream_events(inputs, input_files, **kwargs)
+        work = self._kicked_off(inputs, input_files, kwargs, frames.Frames())
+        return frames.complete(on_runs_loop(work))
+
+    def _is_to_be_a_step(self) -> bool:
+        return holdfast.current_run() is not None and self._running() is None
+
+    def _kicked_off(
+        self, inputs: Any, input_files: Any, options: dict[str, Any], heard: Any = None
+    ) -> Coroutine[Any, Any, dict[str, Any]]:
+        """The step, which is named here and now. heard: the frames of its stream."""
+        if options.get("from_checkpoint") is not None:
             raise holdfast.Unsupported(
-                f"{type(self).__name__}: stream= and from_checkpoint= of flows are not for runs: "
-                "the journal says where the flow is, and crews in its methods can stream"
+                f"{type(self).__name__}: from_checkpoint= of flows is not for runs: the journal "
+                "says where the flow is"
             )
+        proceed = functools.partial(super().kickoff_async, inputs, input_files)
         executed = False
 
         async def work() -> dict[str, Any]:
             nonlocal executed
             executed = True
-            return await _kick_off(self, settings_of(self), inputs, kwargs, proceed)
+            with frames.heard(heard) as found:
+                kept = await _kick_off(self, settings_of(self), inputs, options, proceed)
+            return kept | frames.kept_with(found)
 
         name = self.name or type(self).__name__
         shown = {"inputs": values.plain(inputs)}
-        classes = classes_in(self)
-        kept = await as_step(name, work, shown=shown, retry=ONCE, returns=classes)
-        if not executed:
-            _restore(self._state, kept["state"], [])
-            self._aggregated_usage_metrics = kept["usage"]
-        return kept["output"]
+        step = as_step(name, work, shown=shown, retry=ONCE, returns=classes_in(self))
+
+        async def kicked_off() -> dict[str, Any]:
+            kept = await step
+            if not executed:
+                state.restore(self._state, kept["state"], [])
+                self._aggregated_usage_metrics = kept["usage"]
+                if heard is None:
+                    frames.again(kept)
+            return kept
+
+        return kicked_off()
 
     async def _execute_method(
         self, method_name: Any, method: Any, *args: Any, **kwargs: Any
@@ -179,9 +214,8 @@ async def _kick_off(
     """In the flow's step."""
     found = Running(flow, settings, Place(), Questions(settings))
     _running.set(found)
-    before = {
-        name: flow.__dict__.get(name) for name in ("input_provider", "persistence", "tracing")
-    }
+    before = {name: flow.__dict__.get(name) for name in _SET_FOR_A_RUN}
+    flow.__dict__["stream"] = False  # whoever reads it is outside of the step
     flow.__dict__["input_provider"] = Asked(found.questions)
     if flow.tracing is None:
         flow.__dict__["tracing"] = False  # it would ask in the terminal
@@ -196,7 +230,7 @@ async def _kick_off(
             output = await proceed(**options)
     finally:
         flow.__dict__.update(before)
-    return {"output": output, "state": _items(flow._state), "usage": flow.usage_metrics}
+    return {"output": output, "state": state.items(flow._state), "usage": flow.usage_metrics}
 
 
 def _stepped(found: Running, name: str, method: Any) -> Any:
@@ -233,10 +267,10 @@ class MethodCall:
         """In the step."""
         self._executed = True
         flow, settings = self._found.flow, self._found.settings
-        before = _snapshot(flow._state)
+        before = state.snapshot(flow._state)
         set_provider(Person(settings))
         spent = Spending(self._count)
-        with entered(Active(settings)), spending(spent):
+        with entered(Active(settings)), spending(spent), frames.heard() as heard:
             if asyncio.iscoroutinefunction(self._method):
                 result = await self._call()
             else:
@@ -246,8 +280,9 @@ class MethodCall:
         await _in_thread(
             functools.partial(Flow._persist_method_completion, flow, self._name)  # type: ignore[arg-type]
         )
-        changed, removed = _changes(before, flow._state)
-        return {"result": result, "state": changed, "removed": removed, "usage": spent.total}
+        changed, removed = state.changes(before, flow._state)
+        kept = {"result": result, "state": changed, "removed": removed, "usage": spent.total}
+        return kept | frames.kept_with(heard)
 
     def _count(self, usage: UsageMetrics) -> None:
         flow = self._found.flow
@@ -256,8 +291,9 @@ class MethodCall:
 
     def made_again(self, kept: dict[str, Any]) -> Any:
         if not self._executed:
-            _restore(self._found.flow._state, kept["state"], kept["removed"])
+            state.restore(self._found.flow._state, kept["state"], kept["removed"])
             self._count(kept["usage"])
+            frames.again(kept)
         return kept["result"]
 
 
@@ -274,38 +310,6 @@ async def _in_thread(work: Any) -> Any:
         return await asyncio.get_running_loop().run_in_executor(threads, entering)
     finally:
         threads.shutdown(wait=False)
-
-
-# States
-
-
-def _items(state: Any) -> dict[str, Any]:
-    if isinstance(state, BaseModel):
-        return {name: getattr(state, name) for name in type(state).model_fields}
-    return dict(state)
-
-
-def _snapshot(state: Any) -> dict[str, Any]:
-    return {name: values.plain(value) for name, value in _items(state).items()}
-
-
-def _changes(before: dict[str, Any], state: Any) -> tuple[dict[str, Any], list[str]]:
-    after = _items(state)
-    changed = {
-        name: value
-        for name, value in after.items()
-        if before.get(name, _GONE) != values.plain(value)
-    }
-    return changed, [name for name in before if name not in after]
-
-
-def _restore(state: Any, changed: dict[str, Any], removed: list[str]) -> None:
-    if isinstance(state, BaseModel):
-        state.__dict__.update(changed)
-        return
-    state.update(changed)
-    for name in removed:
-        state.pop(name, None)
 
 
 def _shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -385,6 +389,8 @@ HOOKS = {
     f"Flow.{name}": getattr(Flow, name, None)
     for name in (
         "kickoff_async",
+        "astream",
+        "stream_events",
         "_execute_method",
         "_persist_method_completion",
         "_resolve_feedback_provider",
