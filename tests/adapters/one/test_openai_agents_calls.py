@@ -17,6 +17,8 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
+from agents.sandbox import SandboxAgent, SandboxRunConfig
+from agents.sandbox.sandboxes import UnixLocalSandboxClient
 
 import holdfast
 from holdfast.adapters.openai_agents import durable
@@ -88,3 +90,29 @@ async def test_a_tools_time_out_is_a_timer_named_by_its_call() -> None:
                 keys = {entry.key for entry in await app.history(run.id)}
         assert "timed out after 0.01" in model.requests[1].body["messages"][-1]["content"]
     assert {"/slow:call_0_0:timeout@0/timer#0", "/call_0_0@0/slow#0"} <= keys
+
+
+async def test_an_agent_in_a_sandbox_is_a_part_of_the_tool_that_runs_it() -> None:
+    def script(asked: Asked) -> Any:
+        if asked.body["model"] == "coder":
+            return "Coded."
+        return [Reply(tool_calls=[("code", {"task": "it"})]), "Done."][asked.turn]
+
+    with ModelServer(script) as model:
+        async with openai.AsyncOpenAI(base_url=model.url, api_key="any") as client:
+            inner = OpenAIChatCompletionsModel("coder", client)
+            coder = SandboxAgent(name="coder", model=inner, capabilities=[])
+            config = RunConfig(sandbox=SandboxRunConfig(client=UnixLocalSandboxClient()))
+
+            @function_tool
+            async def code(task: str) -> str:
+                return str((await Runner.run(coder, task, run_config=config)).final_output)
+
+            chat = OpenAIChatCompletionsModel("m", client)
+            agent = durable(Agent(name="boss", model=chat, tools=[code]))
+            async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
+                run = await app.start(agent, "hello")
+                assert await asyncio.wait_for(run.result(), 120) == "Done."
+                steps = [e.key for e in await app.history(run.id) if e.kind == "step"]
+        assert "Coded." in str(model.requests[-1].body["messages"])
+    assert steps == ["/model#0", "/call_0_0@0/code#0", "/model#1"]

@@ -18,6 +18,7 @@ from agents import (
     function_tool,
     set_tracing_disabled,
 )
+from agents.sandbox import SandboxAgent
 
 import holdfast
 from holdfast.adapters._shared import UntestedVersion
@@ -329,6 +330,11 @@ def test_a_tool_whose_calls_cannot_be_journaled_is_refused() -> None:
     odd: Any = object()
     with pytest.raises(holdfast.Unsupported, match="function_tool"):
         durable(Agent(name="support", tools=[ComputerTool(odd)]))
+
+
+def test_an_agent_that_works_in_a_sandbox_is_refused() -> None:
+    with pytest.raises(holdfast.Unsupported, match="Run it in a tool"):
+        durable(Agent(name="boss", handoffs=[SandboxAgent(name="coder")]))
 
 
 def test_a_missing_hook_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

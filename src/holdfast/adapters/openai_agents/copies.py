@@ -22,7 +22,7 @@ from holdfast.adapters.openai_agents.calls import durable_guardrail
 from holdfast.adapters.openai_agents.model import as_durable
 from holdfast.adapters.openai_agents.options import Options, active
 from holdfast.adapters.openai_agents.servers import durable_server
-from holdfast.adapters.openai_agents.tools import durable_tool, refuse_if_undurable
+from holdfast.adapters.openai_agents.tools import durable_tool, refuse_if_undurable, refuse_sandbox
 
 A = TypeVar("A", bound=Agent[Any])
 
@@ -37,6 +37,7 @@ def durable_copy(agent: A, options: Options, copies: Copies | None = None) -> A:
         return typing.cast(A, copies[id(agent)][1])
     if getattr(agent, OPTIONS, None) is options:
         return agent
+    refuse_sandbox(agent)
     kind: type[Any] = type(agent)
     made: A = object.__new__(_durable_class(kind))  # type: ignore[arg-type]
     made.__dict__.update(agent.__dict__)

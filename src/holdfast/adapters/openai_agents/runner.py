@@ -22,8 +22,9 @@ from holdfast.adapters.openai_agents import hooks
 from holdfast.adapters.openai_agents.calls import durable_guardrail, install_time_outs
 from holdfast.adapters.openai_agents.copies import durable_copy
 from holdfast.adapters.openai_agents.model import DurableProvider, as_durable
-from holdfast.adapters.openai_agents.options import Active, Options, entered, options_of
+from holdfast.adapters.openai_agents.options import Active, Options, active, entered, options_of
 from holdfast.adapters.openai_agents.sessions import durable_session
+from holdfast.adapters.openai_agents.tools import is_in_sandbox
 
 _KEPT_ON_RESUME = ("run_config", "hooks", "session", "error_handlers")
 
@@ -36,6 +37,15 @@ def install() -> None:
         hooks.set_default_agent_runner(DurableRunner(before))
 
 
+def _options(agent: Agent[Any]) -> Options | None:
+    """None if the agent is to be left alone; in a step, that is what works in a sandbox, too."""
+    now = active()
+    if now is not None and not now.place.is_near and is_in_sandbox(agent):
+        return None
+    found: Options | None = options_of(agent)
+    return found
+
+
 class DurableRunner(hooks.AgentRunner):
     """Outside of runs, and for agents that nobody made durable, the runner before it."""
 
@@ -43,7 +53,7 @@ class DurableRunner(hooks.AgentRunner):
         self._before = before
 
     async def run(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
-        known = options_of(starting_agent)
+        known = _options(starting_agent)
         if known is None:
             return await self._before.run(starting_agent, input, **options)
         agent = durable_copy(starting_agent, known)
@@ -56,14 +66,14 @@ class DurableRunner(hooks.AgentRunner):
         return result
 
     def run_sync(self, starting_agent: Agent[Any], input: Any, **options: Any) -> RunResult:
-        if options_of(starting_agent) is None:
+        if _options(starting_agent) is None:
             return self._before.run_sync(starting_agent, input, **options)
         return blocking(self.run(starting_agent, input, **options), "use `await Runner.run`")
 
     def run_streamed(
         self, starting_agent: Agent[Any], input: Any, **options: Any
     ) -> RunResultStreaming:
-        known = options_of(starting_agent)
+        known = _options(starting_agent)
         if known is None:
             return self._before.run_streamed(starting_agent, input, **options)
         agent = durable_copy(starting_agent, known)

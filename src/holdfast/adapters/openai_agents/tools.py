@@ -11,11 +11,13 @@ import copy
 import dataclasses
 import functools
 import json
+import sys
 import typing
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from agents import (
+    Agent,
     ApplyPatchTool,
     ComputerTool,
     CustomTool,
@@ -68,6 +70,20 @@ def refuse_if_undurable(tool: Tool) -> None:
         raise holdfast.Unsupported(
             f"the calls of {type(tool).__name__} cannot be journaled yet: wrap what it does in a "
             "function_tool, or leave it out of a durable agent"
+        )
+
+
+def is_in_sandbox(agent: Agent[Any]) -> bool:
+    found = sys.modules.get("agents.sandbox.sandbox_agent")
+    return found is not None and isinstance(agent, found.SandboxAgent)
+
+
+def refuse_sandbox(agent: Agent[Any]) -> None:
+    if is_in_sandbox(agent):
+        raise holdfast.Unsupported(
+            f"{agent.name!r} is a SandboxAgent: the sandbox in which it has worked is gone when "
+            "its process dies, and a run would go on in an empty one. Run it in a tool, or in a "
+            "holdfast.step, which does all of it again"
         )
 
 
