@@ -119,6 +119,27 @@ async def test_a_server_that_is_not_there_is_tried_as_often_as_the_policy_says(
         assert [entry.attempt for entry in steps] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("content", [b"notes", b"\xff\x00 a sound"])
+async def test_an_upload_is_replayed_and_not_made_again(connect: Connect, content: bytes) -> None:
+    with ModelServer([]) as model:
+        client = connect(model)
+
+        @holdfast.workflow
+        async def uploads() -> str:
+            try:
+                await client.files.create(file=("a.txt", content), purpose="assistants")
+            except openai.BadRequestError as error:  # this server takes none
+                return type(error).__name__ + await holdfast.promise("answer", str)
+            return "?"
+
+        async with Environment([uploads]) as env:
+            run = await env.start(uploads)
+            await env.settle()
+            await env.crash()
+            await run.resolve("answer", "!")
+            assert await env.result(run) == "BadRequestError!"
+
+
 async def test_outside_of_runs_it_is_the_client_it_was(connect: Connect) -> None:
     with ModelServer({"hello": [Reply(status=500), "yes"]}) as model:
         client = connect(model)

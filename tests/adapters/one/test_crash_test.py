@@ -90,6 +90,8 @@ async def main(question: str) -> str:
         pytest.param(OPENAI_AGENTS, id="openai_agents"),
         pytest.param(PYDANTIC_AI, id="pydantic_ai"),
         pytest.param(LANGCHAIN, id="langchain"),
+        pytest.param(LANGCHAIN.replace(', name="support"', ""), id="langchain without a name"),
+        pytest.param(PYDANTIC_AI.replace('name="support", ', ""), id="pydantic_ai without a name"),
         pytest.param(STRANDS, id="strands"),
         pytest.param(AGENT_FRAMEWORK, id="agent_framework"),
         pytest.param(GOOGLE_ADK, id="google_adk"),

@@ -76,10 +76,12 @@ class Found:
         if isinstance(self.thing, holdfast.Workflow):
             return self.thing
         assert self.adapter is not None
-        agent = self.thing
-        if _own_workflow(agent) is None:
-            agent = _durable(self.adapter)(agent)
-        return _own_workflow(agent)
+        durable = _durable(self.adapter)
+        try:
+            return _own_workflow(self.thing) or _own_workflow(durable(self.thing))
+        except holdfast.BadArguments:
+            # It has no name, which runs need: let it be the one it has in the file.
+            return _own_workflow(durable(self.thing, name=self.name))
 
 
 class _Loader(importlib.abc.InspectLoader):
@@ -165,8 +167,8 @@ def _adapter_of(thing: object, known: dict[tuple[str, str], str]) -> str | None:
     return None
 
 
-def _durable(adapter: str) -> Callable[[Any], Any]:
-    durable: Callable[[Any], Any] = importlib.import_module(f"holdfast.adapters.{adapter}").durable
+def _durable(adapter: str) -> Callable[..., Any]:
+    durable: Callable[..., Any] = importlib.import_module(f"holdfast.adapters.{adapter}").durable
     return durable
 
 
