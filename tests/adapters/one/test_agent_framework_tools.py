@@ -1,4 +1,4 @@
-"""Limits of tools of the Microsoft Agent Framework, in runs."""
+"""Limits of tools of the Microsoft Agent Framework, and tools of its context providers, in runs."""
 
 from __future__ import annotations
 
@@ -7,20 +7,29 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from agent_framework import Agent, tool
+import pytest
+from agent_framework import (
+    Agent,
+    InlineSkill,
+    SkillFrontmatter,
+    SkillsProvider,
+    TodoProvider,
+    tool,
+)
 from agent_framework.openai import OpenAIChatCompletionClient
 
 import holdfast
 from holdfast.adapters.agent_framework import durable
+from holdfast.testing import crash_everywhere
 from holdfast.testing.model_server import ModelServer, Reply
 from tests.adapters.outcomes import asked
 
 SOON = holdfast.Retry(attempts=3, backoff=timedelta(milliseconds=1))
 
 
-def agent_of(model: ModelServer, *tools: Any) -> Any:
+def agent_of(model: ModelServer, *tools: Any, **options: Any) -> Any:
     client = OpenAIChatCompletionClient(model="m", api_key="any", base_url=model.url)
-    return durable(Agent(client, name="support", tools=list(tools)), tools=SOON)
+    return durable(Agent(client, name="support", tools=list(tools), **options), tools=SOON)
 
 
 async def test_the_model_is_told_at_once_that_a_tool_is_used_up() -> None:
@@ -76,3 +85,36 @@ async def test_calls_of_the_process_before_count(tmp_path: Path) -> None:
             await agent.client.client.close()
             assert search.invocation_count == 1
     assert len(model.requests) == 3
+
+
+@pytest.mark.filterwarnings("ignore::agent_framework._feature_stage.ExperimentalWarning")
+async def test_what_tools_of_a_provider_write_into_the_session_comes_back() -> None:
+    """They know the session without being given it."""
+    add = Reply(tool_calls=[("todos_add", {"todos": [{"title": "buy tea"}]})])
+    with ModelServer([add, "Done.", "More."]) as model:
+        agent = agent_of(model, context_providers=[TodoProvider()])
+
+        @holdfast.workflow
+        async def talks() -> list[str]:
+            session = agent.create_session()
+            answers = [await agent.run(text, session=session) for text in ("hello", "and")]
+            return [answer.text for answer in answers]
+
+        report = await crash_everywhere(talks, clock=holdfast.SystemClock())
+        assert report.result == ["Done.", "More."]  # what is to be done is in the second question
+        await agent.client.client.close()
+
+
+async def test_tools_of_a_provider_may_need_an_approval() -> None:
+    about = SkillFrontmatter(name="greet", description="greets")
+    load = Reply(tool_calls=[("load_skill", {"skill_name": "greet"})])
+    with ModelServer([load, "Done."]) as model:
+        skills = SkillsProvider([InlineSkill(frontmatter=about, instructions="Say hi.")])
+        agent = agent_of(model, context_providers=[skills])
+        async with holdfast.Holdfast(":memory:", workflows=[agent]) as app:
+            run = await app.start(agent, "hello")
+            decision = holdfast.Decision(approved=True)
+            await run.resolve("load_skill:call_0_0", decision, early=True)
+            assert await asyncio.wait_for(run.result(), 120) == "Done."
+        assert "Say hi." in str(model.requests[1].body["messages"])
+        await agent.client.client.close()

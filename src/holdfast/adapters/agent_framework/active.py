@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent_framework import BaseChatClient, Message
+from agent_framework import AgentSession, BaseChatClient, Message
 
 from holdfast.adapters import _active
 from holdfast.adapters._shared import Place
@@ -25,6 +25,7 @@ class Active:
     name: str
     place: Place = field(default_factory=Place)
     asks_itself: bool = False  # an executor, which asks for what its agent needs in its own way
+    session: AgentSession | None = None
 
 
 _now = _active.Agents[Active]("holdfast.agent_framework")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import dataclasses
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -18,6 +19,7 @@ from agent_framework import (
     AgentResponseUpdate,
     BaseAgent,
     Content,
+    HistoryProvider,
     Message,
     MiddlewareFailure,
     ResponseStream,
@@ -90,6 +92,7 @@ class Turns:
         if self._session is None and self._waits and _may_ask(agent, named):
             # Only a session knows which answers were asked for.
             self._session = agent.create_session()
+        self._active = dataclasses.replace(self._active, session=self._session)
         self._run = functools.partial(self._original, agent, **{**named, "session": self._session})
 
     async def answered(self, messages: Any) -> AgentResponse[Any]:
@@ -160,6 +163,8 @@ async def _with_servers(
 
 
 def _may_ask(agent: Any, named: dict[str, Any]) -> bool:
+    if any(not isinstance(one, HistoryProvider) for one in agent.context_providers):
+        return True  # they may offer tools
     servers = [one for server in agent.mcp_tools for one in server.functions]
     offered = normalize_tools([agent.default_options.get("tools") or [], named.get("tools") or []])
     return any(

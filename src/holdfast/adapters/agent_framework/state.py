@@ -22,8 +22,10 @@ _HISTORY = InMemoryHistoryProvider.DEFAULT_SOURCE_ID  # long, and not a tool's b
 class ToolState:
     """Around one call of a tool."""
 
-    def __init__(self, context: Any) -> None:
-        session = getattr(context, "session", None)
+    def __init__(self, context: Any, session: AgentSession | None) -> None:
+        """session: that of the agent. A tool that does not ask for a context has none, and may know
+        the session all the same."""
+        session = getattr(context, "session", None) or session
         self._holders: dict[str, Any] = {}
         if isinstance(session, AgentSession):
             self._holders["session"] = session

@@ -54,7 +54,7 @@ async def _step(
 ) -> Any:
     context = named.get("context")
     call_id = named.get("tool_call_id")
-    state, limits = ToolState(context), Limits(tool)
+    state, limits = ToolState(context, now.session), Limits(tool)
 
     async def work() -> dict[str, Any]:
         state.begin()
