@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from datetime import timedelta
 from typing import Any
 
@@ -94,6 +94,27 @@ async def asks_in_a_thread_again() -> str:
     return await asyncio.to_thread(answer_to, "another")
 
 
+async def waits_for_threads_as_they_complete() -> str:
+    @holdfast.step
+    def asks_in_threads() -> str:
+        with ThreadPoolExecutor(2) as pool:
+            asked = [in_context(pool, answer_to)]
+            return next(str(one.result()) for one in as_completed(asked))
+
+    return await asyncio.to_thread(asks_in_threads)
+
+
+async def waits_in_an_event_loop_of_its_own() -> str:
+    async def asks() -> str:
+        return (await asyncio.gather(asyncio.to_thread(answer_to)))[0]
+
+    @holdfast.step
+    def runs_a_loop() -> str:
+        return asyncio.run(asks())
+
+    return await asyncio.to_thread(runs_a_loop)
+
+
 LEAVING: list[Asks] = [
     asks_in_a_thread,
     asks_in_a_step_in_a_thread,
@@ -101,6 +122,8 @@ LEAVING: list[Asks] = [
     asks_in_the_second_job_of_a_thread,
     waits_for_a_task_that_waits_for_a_thread,
     waits_for_a_thread_in_a_generator,
+    waits_for_threads_as_they_complete,
+    waits_in_an_event_loop_of_its_own,
 ]
 
 
@@ -222,6 +245,19 @@ async def in_a_step_with_a_thread_of_its_own_that_works(work: Working) -> str:
     return await asyncio.to_thread(asks_beside)
 
 
+async def in_an_event_loop_of_its_own_with_a_thread_that_works(work: Working) -> str:
+    async def asks() -> str:
+        loop = asyncio.get_running_loop()
+        works = loop.run_in_executor(None, work)  # has not the run's context
+        return (await asyncio.gather(asyncio.to_thread(answer_to), works))[0]
+
+    @holdfast.step
+    def runs_a_loop() -> str:
+        return asyncio.run(asks())
+
+    return await asyncio.to_thread(runs_a_loop)
+
+
 @holdfast.workflow(name="works")
 def in_a_body_that_is_a_thread_and_works(work: Working) -> str:
     with ThreadPoolExecutor(1) as pool:
@@ -238,6 +274,7 @@ STAYING: list[Any] = [
     in_a_step_of_a_thread_that_works_beside_it,
     in_a_step_with_another_thread_that_works,
     in_a_step_with_a_thread_of_its_own_that_works,
+    in_an_event_loop_of_its_own_with_a_thread_that_works,
     in_a_body_that_is_a_thread_and_works,
 ]
 

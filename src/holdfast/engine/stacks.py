@@ -2,11 +2,13 @@
 
 Asked of a run whose threads the engine does not know all of. Whoever is known, or was given the
 run's context, has to be blocked in a durable call, or to wait without a time-out for the outcome or
-the end of such a thread. Threads that have the run's context in other ways are not seen.
+the end of such a thread: itself, or with all tasks of an event loop of its own. Threads that have
+the run's context in other ways are not seen.
 """
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
 import contextvars
 import functools
@@ -17,6 +19,7 @@ from concurrent.futures.thread import _WorkItem
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
+from holdfast.engine.awaited import is_clear
 from holdfast.engine.context import current
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ _WAIT = threading.Condition.wait.__code__
 _EVENT = threading.Event.wait.__code__
 _RESULT = concurrent.futures.Future.result.__code__
 _WAIT_FOR_ALL = concurrent.futures.wait.__code__
+_AS_COMPLETED = concurrent.futures.as_completed.__code__
+_TURN: CodeType = getattr(asyncio.BaseEventLoop, "_run_once").__code__  # noqa: B009  it is private
 _JOIN: CodeType = getattr(threading.Thread, "_wait_for_tstate_lock", threading.Thread.join).__code__
 _WORK: CodeType = getattr(_WorkItem, "run").__code__  # noqa: B009  it is not typed
 _TARGET = threading.Thread.run.__code__
@@ -72,7 +77,9 @@ def _wait_for(
 
 def _is_parked(stack: FrameType, outcomes: set[Any]) -> bool:
     awaited = list(_awaited(stack))
-    return bool(awaited) and all(one in outcomes for one in awaited)
+    if not awaited:
+        return _is_idle_loop(stack, outcomes)
+    return all(one in outcomes for one in awaited)
 
 
 def _awaited(stack: FrameType) -> Iterable[Any]:
@@ -91,7 +98,32 @@ def _awaited(stack: FrameType) -> Iterable[Any]:
         by = by.f_back
         if by.f_code is _WAIT_FOR_ALL:
             return [one for one in by.f_locals["fs"] if not one.done()]
+        if by.f_code is _AS_COMPLETED:
+            return [one for one in by.f_locals["pending"] if not one.done()]
     return []
+
+
+def _is_idle_loop(stack: FrameType, outcomes: set[Any]) -> bool:
+    """Does an event loop wait there, whose tasks all wait for such outcomes, or one another?"""
+    turn = stack.f_back
+    if turn is None or turn.f_code is not _TURN or turn.f_locals.get("timeout") is not None:
+        return False
+    loop = turn.f_locals["self"]
+    selector = getattr(loop, "_selector", None)
+    if selector is None or loop._ready or loop._scheduled or len(selector.get_map()) > 1:
+        return False  # about to go on; or sockets may wake it, not only other threads
+    told = {one for outcome in outcomes for one in _told(outcome)}
+    tasks = asyncio.all_tasks(loop)
+    return bool(tasks) and all(is_clear(task, told, tasks) for task in tasks)
+
+
+def _told(outcome: Any) -> Iterator[Any]:
+    """The futures of event loops that get the outcome of a thread."""
+    for callback in getattr(outcome, "_done_callbacks", ()):
+        inside = getattr(callback, "__closure__", None) or ()
+        for name, cell in zip(callback.__code__.co_freevars if inside else (), inside, strict=True):
+            if name == "destination":
+                yield cell.cell_contents
 
 
 def _outcomes_of(stack: FrameType) -> Iterator[Any]:
