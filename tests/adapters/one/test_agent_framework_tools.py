@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from agent_framework import (
     Agent,
+    BackgroundAgentsProvider,
     InlineSkill,
     SkillFrontmatter,
     SkillsProvider,
@@ -118,3 +119,12 @@ async def test_tools_of_a_provider_may_need_an_approval() -> None:
             assert await asyncio.wait_for(run.result(), 120) == "Done."
         assert "Say hi." in str(model.requests[1].body["messages"])
         await agent.client.client.close()
+
+
+@pytest.mark.filterwarnings("ignore::agent_framework._feature_stage.ExperimentalWarning")
+def test_agents_in_the_background_are_refused() -> None:
+    client = OpenAIChatCompletionClient(model="m", api_key="any")
+    helper = Agent(client, name="helper")
+    agent = Agent(client, name="boss", context_providers=[BackgroundAgentsProvider([helper])])
+    with pytest.raises(holdfast.Unsupported, match="the agents as tools"):
+        durable(agent)

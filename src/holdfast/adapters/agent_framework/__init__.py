@@ -82,6 +82,7 @@ def durable(
         run = _workflow_of_workflow(made, known)
     else:
         known = require_name(agent, name if name is not None else agent.name)
+        agents.require_supported(agent)
         made = copy.copy(agent)
         made.context_providers = list(agent.context_providers)
         made.__dict__[OPTIONS] = options

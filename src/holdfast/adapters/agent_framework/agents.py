@@ -17,6 +17,7 @@ from agent_framework import (
     Agent,
     AgentResponse,
     AgentResponseUpdate,
+    BackgroundAgentsProvider,
     BaseAgent,
     Content,
     HistoryProvider,
@@ -73,12 +74,22 @@ def _durable_session(original: Callable[..., Any]) -> Callable[..., Any]:
     return create_session
 
 
+def require_supported(agent: Any) -> None:
+    if any(isinstance(one, BackgroundAgentsProvider) for one in agent.context_providers):
+        raise holdfast.Unsupported(
+            f"{agent.name!r} has a BackgroundAgentsProvider: what it starts outlives the calls "
+            "that a run journals, and is lost with its process. Give it the agents as tools, or "
+            "start runs of their own by holdfast.start"
+        )
+
+
 class Turns:
     """One call of an agent: as many runs of it as it needs answers."""
 
     def __init__(
         self, run: Callable[..., Any], agent: Any, options: Options, named: dict[str, Any]
     ) -> None:
+        require_supported(agent)
         around = active()
         self._waits = options.approvals and not (around is not None and around.asks_itself)
         self._active = Active(options, agent.name or "agent")
