@@ -122,6 +122,7 @@ holdfast.client.rerun
 holdfast.client.sync
 holdfast.codec.fit
 holdfast.engine.lint
+holdfast.engine.stacks
 holdfast.limits
 holdfast.store.moving
 holdfast.store.sqlite_upkeep

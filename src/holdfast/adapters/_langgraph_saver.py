@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from langchain_core.runnables.config import var_child_runnable_config
 from langgraph.channels import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver, CheckpointTuple
 from langgraph.checkpoint.memory import InMemorySaver
@@ -32,6 +33,9 @@ def lent(graph: Any, config: Any) -> tuple[Any, Scratch | None]:
     conf = (config or {}).get(_CONF, {})
     if not isinstance(own, BaseCheckpointSaver) or _SAVER in conf:
         return config, None
+    others = (graph.config, var_child_runnable_config.get())
+    if not conf and not any((one or {}).get(_CONF) for one in others):
+        return config, None  # LangGraph says that a thread's id is missing
     deltas = [name for name, c in graph.channels.items() if isinstance(c, DeltaChannel)]
     if deltas:
         raise holdfast.Unsupported(

@@ -12,8 +12,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from holdfast.engine import stacks
-
 if TYPE_CHECKING:
     from holdfast.engine.execution import Execution
     from holdfast.engine.frame import Frame
@@ -71,5 +69,7 @@ def are_at_work(run: Execution) -> bool:
         return bool(working)
     if any(one.ident is None for one in working):
         return True  # it has yet to begin
+    from holdfast.engine import stacks  # few runs have strangers
+
     blocked = {one.ident for one in found.values()} - {one.ident for one in working}
     return not stacks.only_wait(run, blocked, {one.ident for one in working}, next_item.__code__)

@@ -361,6 +361,15 @@ def test_a_missing_hook_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
         durable(graph)
 
 
+async def test_a_call_without_a_thread_is_refused_as_it_is_without_holdfast() -> None:
+    def node(state: State) -> Any:
+        return {}
+
+    graph = durable(graph_of(node, checkpointer=InMemorySaver()))
+    with pytest.raises(holdfast.RunFailed, match="Checkpointer requires"):
+        await result_of(graph, {"said": []})
+
+
 async def test_what_a_tool_returns_and_cannot_be_recorded_is_named_with_its_cure() -> None:
     @tool(response_format="content_and_artifact")
     def opened() -> Any:
