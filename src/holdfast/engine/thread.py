@@ -169,8 +169,11 @@ async def sync_body(run: Execution, work: Work) -> Any:
     run.sync_body = True
     run.threads += 1
     context, submission = contextvars.copy_context(), Submission(run.root)
-    work = functools.partial(submission.do, functools.partial(context.run, contained, work))
-    future = run.host.hooks.run_in_executor(run.host.sync_executor, work)
+
+    def enter() -> Any:
+        return submission.do(lambda: context.run(contained, work))
+
+    future = run.host.hooks.run_in_executor(run.host.sync_executor, enter)
     run.submissions[future] = submission
     # The thread ends by itself, with Suspended when the run left before it: nobody waits for that.
     future.add_done_callback(consume, context=contextvars.Context())
