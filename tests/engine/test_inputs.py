@@ -111,7 +111,7 @@ async def test_conversations_that_alternate_are_told_apart(conversations: int) -
     assert stored < conversations * (2 * WHOLE_MAX + 20 * TURN_BYTES * 1.5)
 
 
-async def test_more_conversations_than_are_told_apart_are_stored_in_full() -> None:
+async def test_more_conversations_than_are_told_apart_show_every_input_too() -> None:
     async with Environment([talks_with_many]) as env:
         run = await env.start(talks_with_many, BASES_MAX + 5, 3)
         await env.result(run)
