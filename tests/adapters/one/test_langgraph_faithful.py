@@ -51,20 +51,24 @@ def fans_out(**compiled: Any) -> Any:
     async def work(state: Any) -> State:
         return {"said": [state["number"] * 10]}
 
+    def several(state: State) -> list[Send]:
+        return [Send("work", {"number": n}) for n in range(state["number"])]
+
     builder = StateGraph(State)
     builder.add_node("plan", lambda state: {"number": 3})
     builder.add_node("work", work)
     builder.add_node("join", lambda state: {"said": [sum(state["said"])]}, defer=True)
     builder.add_edge(START, "plan")
-    several = lambda state: [Send("work", {"number": n}) for n in range(state["number"])]  # noqa: E731
     builder.add_conditional_edges("plan", several, ["work"])
     builder.add_edge("work", "join")
     return builder.compile(name="graph", **compiled)
 
 
 def hands_over() -> Any:
+    def to_third(state: State) -> Command[str]:
+        return Command(goto="third", update={"said": [1]})
+
     builder = StateGraph(State)
-    to_third = lambda state: Command(goto="third", update={"said": [1]})  # noqa: E731
     builder.add_node("first", to_third, destinations=("second", "third"))
     builder.add_node("second", lambda state: {"said": [2]})
     builder.add_node("third", lambda state: {"said": [3]})
